@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit.a_leader import Running
+from tests.kit.eventually import eventually
 from tests.kit.http_peer import Answer, HttpPeer
-from tests.kit.old_peers import DEADLINE_S
 
 from wakugumi.adapters.blobs.place import FolderPlace
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
@@ -71,9 +71,9 @@ async def nothing_is_left(leader: Running) -> None:
     """Nobody is waited for, nothing is received, and no file is on its way."""
     pages = pages_of(leader)
     store = None if leader.leader.blobs is None else leader.leader.blobs.store
-    async with asyncio.timeout(DEADLINE_S):
-        while pages.callers.waiting or pages.receiving or (store and any(store.incoming.iterdir())):  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    await eventually(
+        lambda: not (pages.callers.waiting or pages.receiving or (store and any(store.incoming.iterdir())))
+    )
 
 
 @asynccontextmanager

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.kit.eventually import eventually
+
 from wakugumi.adapters.journal.journal import Journal, Leaf
 from wakugumi.core.ids import Attempt, ClientId, JobId, Verdict, WorkerId
 from wakugumi.core.leader.journal.entries import KeepJob, KeepWhole, LeaderKeep
@@ -81,9 +83,7 @@ class World:
 
     async def look_until(self, holds: Callable[[], bool]) -> None:
         """For what nobody tells."""
-        async with asyncio.timeout(DEADLINE_S):
-            while not holds():  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        await eventually(holds, within_s=DEADLINE_S)
 
     async def commit(self, *records: LeaderKeep) -> None:
         done = asyncio.get_running_loop().create_future()

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID, uuid4
 
+from tests.kit.eventually import eventually
 from tests.kit.old_peers import DEADLINE_S, SUBMIT_JOB, Message, OldClient, OldPeer, OldWorker, pack
 
 from wakugumi.adapters.journal.journal import Journal
@@ -113,9 +114,7 @@ class Running:
 
     async def until(self, holds: Callable[[LeaderMachine], object]) -> None:
         """Wait for something that can only be seen in the state machine."""
-        async with asyncio.timeout(DEADLINE_S):
-            while not holds(self.machine):  # noqa: ASYNC110 - a state machine rings no bell
-                await asyncio.sleep(0.001)
+        await eventually(lambda: holds(self.machine))
 
     async def serves(self) -> None:
         """A job passes from a client to a worker and back, both of them strangers to whatever else goes on."""

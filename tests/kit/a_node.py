@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.kit.eventually import eventually
+
 from wakugumi.adapters.net.link import Address
 from wakugumi.adapters.programs.default_command import parse_command
 from wakugumi.adapters.programs.named_programs import Programs
@@ -49,9 +51,8 @@ class ANode(NamedTuple):
 
     async def until(self, what: str) -> None:
         """Until this holds, as Python sees it of the node."""
-        async with asyncio.timeout(DEADLINE_S):
-            while not eval(what, {}, {"node": self.node, "station": self.node.station}):  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+        names = {"node": self.node, "station": self.node.station}
+        await eventually(lambda: eval(what, {}, names), what)
 
     async def all_free(self) -> None:
         """Nothing runs, nothing is received, nobody waits, and nothing is left of what was received."""

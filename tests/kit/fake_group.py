@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.kit.eventually import eventually
+
 from wakugumi.core.gateway.groups import GroupAt
 from wakugumi.roles.gateway.server import GatewayServer
 from wakugumi.roles.gateway.settings import GatewaySettings
@@ -300,14 +302,8 @@ async def a_gateway(
     async with GatewayServer(settings) as server:
         port = await server.listen("127.0.0.1", 0)
         known = [group for group in groups if group.capacity is not None]
-        await until(lambda: all(group.polls > asked[group.name] + 1 for group in known))
+        await eventually(lambda: all(group.polls > asked[group.name] + 1 for group in known))
         yield GatewayHere(port, server)
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not holds():  # noqa: ASYNC110 - any condition
-            await asyncio.sleep(0.005)
 
 
 async def until_state(port: int, name: str, *states: str) -> Any:

@@ -18,9 +18,9 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from wakugumi.wire.form import Data, Multipart, boundary_of
+from tests.kit.eventually import eventually
 
-DEADLINE_S = 20.0
+from wakugumi.wire.form import Data, Multipart, boundary_of
 
 
 class Asked(NamedTuple):
@@ -99,9 +99,7 @@ class FakeNode:
             writer.transport.abort()
 
     async def until(self, holds: Callable[[FakeNode], object]) -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            while not holds(self):  # noqa: ASYNC110 - it rings no bell
-                await asyncio.sleep(0.001)
+        await eventually(lambda: holds(self))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._conns.add(writer)

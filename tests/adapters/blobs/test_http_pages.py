@@ -6,11 +6,12 @@ import asyncio
 import os
 import resource
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from tests.kit.eventually import eventually
 from tests.kit.http_peer import DEADLINE_S, HttpPeer, a_door, ask, sha
 
 from wakugumi.adapters.blobs import http_pages
@@ -57,12 +58,6 @@ def put(store: BlobStore, content: bytes) -> str:
     incoming.write(content)
     incoming.finish()
     return incoming.ref.sha256
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not holds():  # noqa: ASYNC110 - a folder rings no bell
-            await asyncio.sleep(0.001)
 
 
 # Putting.
@@ -158,9 +153,9 @@ async def test_a_truncated_upload_is_not_visible_and_goes_on_where_it_ended(port
     async with HttpPeer(port) as peer:
         await peer.head("PUT", path, f"Content-Length: {size}")
         await peer.say(content[: 2 * MIB])
-        await until(lambda: store.received(sha(content)) >= MIB)
+        await eventually(lambda: store.received(sha(content)) >= MIB)
         peer.writer.write_eof()
-    await until(lambda: is_free(store, ref_of_bytes(content)))
+    await eventually(lambda: is_free(store, ref_of_bytes(content)))
     head = await ask(port, "HEAD", path)
     at = int(head.head["waku-received"])
     assert head.status == 404
@@ -194,7 +189,7 @@ async def test_an_abandoned_upload_is_cleaned_up(port: int, store: BlobStore) ->
         await peer.head("PUT", PATH, f"Content-Length: {len(CONTENT)}", "Expect: 100-continue")
         await peer.reader.readexactly(25)
         await peer.say(CONTENT[:300])
-    await until(lambda: is_free(store))
+    await eventually(lambda: is_free(store))
     assert store.remove_abandoned(time.time() + 3601, 3600.0) == 1
     assert "waku-received" not in (await ask(port, "HEAD", PATH)).head
 
@@ -275,7 +270,7 @@ async def test_uploads_beyond_the_maximum_wait_and_are_then_told_to_come_again(
     async with serving(store, uploads_max=1) as port, HttpPeer(port) as first:
         await first.head("PUT", PATH, f"Content-Length: {len(CONTENT)}")
         await first.say(CONTENT[:-1])
-        await until(lambda: not is_free(store))
+        await eventually(lambda: not is_free(store))
         answer = await ask(port, "PUT", f"/blobs/{sha(b'x')}", body=b"x")
         assert (answer.status, answer.code, answer.head["retry-after"]) == (503, "full", "1")
         await first.say(CONTENT[-1:])
@@ -450,7 +445,7 @@ async def test_who_asks_and_does_not_read_is_cut_off(store: BlobStore, monkeypat
     async with a_door(blob_routes(store, writable=False)) as listener, HttpPeer(listener.port) as deaf:
         await deaf.head("GET", f"/blobs/{name}")
         assert b" 200 OK" in await deaf.reader.readuntil(b"\r\n\r\n")
-        await until(lambda: listener.http_port.connections == 0)
+        await eventually(lambda: listener.http_port.connections == 0)
 
 
 @pytest.mark.parametrize("packed", [False, True])

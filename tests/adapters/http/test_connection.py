@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.adapters.port.test_port import until
+from tests.kit.eventually import eventually
 from tests.kit.http_peer import DEADLINE_S, HttpPeer, a_door, ask
 
 from wakugumi.adapters.http import connection as web_connection
@@ -127,7 +127,7 @@ async def test_who_never_ends_a_body_that_nobody_wants_is_cut_off(monkeypatch: p
         await peer.head("POST", "/refuse", "Content-Length: 1000000")
         assert (await peer.answer()).status == 503
         assert await peer.is_cut_off()
-        await until(lambda: listener.http_port.connections == 0)
+        await eventually(lambda: listener.http_port.connections == 0)
 
 
 async def test_pipelined_requests_are_answered_in_order() -> None:
@@ -164,9 +164,9 @@ async def test_of_a_flood_of_requests_little_is_read_at_a_time() -> None:
     pages = page_routes(lambda: [PageRoute("GET", "/wait", wait)])
     async with a_door(pages) as listener, HttpPeer(listener.port) as peer:
         peer.writer.write(request * 20_000)
-        await until(lambda: connection_of(listener) is not None)
+        await eventually(lambda: connection_of(listener) is not None)
         connection = connection_of(listener)
-        await until(lambda: connection._buffer_paused and connection._current_request is not None)
+        await eventually(lambda: connection._buffer_paused and connection._current_request is not None)
         assert not connection.transport.is_reading()
         goes_on.set()
         for _ in range(1000):
@@ -188,9 +188,9 @@ async def test_who_does_not_read_an_answer_is_cut_off(monkeypatch: pytest.Monkey
     async with listening(streaming) as listener:
         with unread(listener.port) as sock:
             sock.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-            await until(lambda: listener.http_port.connections == 1)
-            await until(lambda: listener.http_port.connections == 0)
-            await until(lambda: streaming.closed == (path == "/stream"))
+            await eventually(lambda: listener.http_port.connections == 1)
+            await eventually(lambda: listener.http_port.connections == 0)
+            await eventually(lambda: streaming.closed == (path == "/stream"))
 
 
 async def test_who_asks_again_and_again_and_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +203,7 @@ async def test_who_asks_again_and_again_and_reads_nothing_is_cut_off(monkeypatch
                 async with asyncio.timeout(DEADLINE_S):
                     while True:
                         await loop.sock_sendall(sock, b"GET /some HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1000)
-            await until(lambda: listener.http_port.connections == 0)
+            await eventually(lambda: listener.http_port.connections == 0)
 
 
 async def test_who_reads_slowly_but_reads_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,5 +240,5 @@ async def test_a_connection_that_ends_does_not_wait_for_ever_to_be_read(monkeypa
     async with a_door(page_routes(lambda: [PageRoute("GET", "/large", large)])) as listener:
         with unread(listener.port) as sock:
             sock.sendall(b"GET /large HTTP/1.0\r\nHost: localhost\r\n\r\n")
-            await until(lambda: listener.http_port.connections == 1)
-            await until(lambda: listener.http_port.connections == 0)
+            await eventually(lambda: listener.http_port.connections == 1)
+            await eventually(lambda: listener.http_port.connections == 0)

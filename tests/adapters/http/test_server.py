@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.adapters.port.test_port import until
+from tests.kit.eventually import eventually
 from tests.kit.http_peer import DEADLINE_S, HttpPeer, a_door, ask
 
 from wakugumi.adapters.http import server
@@ -177,7 +177,7 @@ async def test_who_stops_in_the_midst_of_its_body_is_too_slow(monkeypatch: pytes
         answer = await peer.answer()
         assert (answer.status, answer.code) == (408, "too-slow")
         assert await peer.is_cut_off()
-        await until(lambda: listener.http_port.connections == 0)
+        await eventually(lambda: listener.http_port.connections == 0)
 
 
 async def test_who_leaves_in_the_midst_of_its_body_is_lost_to_the_page() -> None:
@@ -198,7 +198,7 @@ async def test_who_leaves_in_the_midst_of_its_body_is_lost_to_the_page() -> None
             await peer.head("POST", "/page", "Content-Length: 10")
             await peer.say(b"abc")
             await begun.wait()
-        await until(lambda: ended)
+        await eventually(lambda: ended)
     assert isinstance(ended[0], Lost)
 
 
@@ -214,9 +214,9 @@ async def test_a_page_that_only_waits_hears_that_its_visitor_is_gone() -> None:
     async with page(wait, method="GET") as listener:
         async with HttpPeer(listener.port) as peer:
             await peer.head("GET", "/page")
-            await until(lambda: visits)
+            await eventually(lambda: visits)
             assert not visits[0].is_gone
-        await until(lambda: visits[0].is_gone)
+        await eventually(lambda: visits[0].is_gone)
         gone.set()
 
 
@@ -258,7 +258,7 @@ async def test_a_stream_that_ends_early_ends_without_the_rest(fails: Exception |
         await peer.head("POST", "/page")
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await peer.answer()
-        await until(lambda: listener.http_port.connections == 0)
+        await eventually(lambda: listener.http_port.connections == 0)
     assert closed == [True]
 
 
@@ -308,7 +308,7 @@ async def test_who_is_gone_before_the_answer_is_logged_as_499(caplog: pytest.Log
         async with HttpPeer(listener.port) as peer:
             await peer.head("POST", "/page", "Content-Length: 10")
             await begun.wait()
-        await until(lambda: caplog.records)
+        await eventually(lambda: caplog.records)
     assert caplog.records[0].__dict__["fields"]["status"] == 499
 
 

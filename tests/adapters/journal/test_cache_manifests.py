@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.kit.eventually import eventually
 
 from wakugumi.adapters.journal.cache_manifests import Manifests
 from wakugumi.core.files.events import CacheFile, DropCache, KeepCache, SpreadKeep
@@ -117,9 +118,7 @@ async def test_a_disk_that_does_not_take_it_is_tried_again(tmp_path: Path, caplo
         done = asyncio.Event()
         with caplog.at_level(logging.ERROR):
             manifests.commit([record("one")], done.set)
-            async with asyncio.timeout(20):
-                while "cannot be kept yet" not in caplog.text:  # noqa: ASYNC110 - a log line rings no bell
-                    await asyncio.sleep(0.001)
+            await eventually(lambda: "cannot be kept yet" in caplog.text)
         assert not done.is_set()
         folder.mkdir()
         async with asyncio.timeout(20):

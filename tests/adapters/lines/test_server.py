@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
 import pytest
+from tests.kit.eventually import eventually
 
 from wakugumi.adapters.http.page import HttpRequest, Page, PageRoute, Reply, Stream
 from wakugumi.adapters.http.page_routes import page_routes
@@ -234,13 +235,11 @@ async def test_more_connections_than_there_may_be_are_closed() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", at.port)
         writer.write(b"JOB x a 2\nh")
         async with asyncio.timeout(20):
-            while at.lines.connections < 1:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+            await eventually(lambda: at.lines.connections == 1)
             with suppress(ConnectionError):
                 assert await say(at.port, b"JOB y a 2\nhi") == b""
             writer.write(b"i")
             assert await reader.read(-1) == b"OK 2\nhi"
             writer.close()
-            while at.lines.connections:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+            await eventually(lambda: not at.lines.connections)
         assert await say(at.port, b"JOB x a 2\nhi") == b"OK 2\nhi"

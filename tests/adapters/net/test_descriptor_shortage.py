@@ -13,6 +13,7 @@ from weakref import ref
 
 import pytest
 import uvloop
+from tests.kit.eventually import eventually
 
 from wakugumi.adapters.net import descriptor_shortage
 from wakugumi.adapters.net.link import accept, bound_port
@@ -39,9 +40,7 @@ def few_descriptors() -> Iterator[None]:
 
 
 async def _until_said(caplog: pytest.LogCaptureFixture, lines: int) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while len(caplog.messages) < lines:  # noqa: ASYNC110 - a log rings no bell
-            await asyncio.sleep(0.001)
+    await eventually(lambda: len(caplog.messages) >= lines)
 
 
 @pytest.mark.usefixtures("few_descriptors")
@@ -105,9 +104,7 @@ async def test_after_the_last_server_the_loop_has_the_handler_of_before(monkeypa
         assert loop.get_exception_handler() != before
         server.close()
         await server.wait_closed()
-        async with asyncio.timeout(DEADLINE_S):
-            while loop.get_exception_handler() != before:  # noqa: ASYNC110 - a handler rings no bell
-                await asyncio.sleep(0.001)
+        await eventually(lambda: loop.get_exception_handler() == before)
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])

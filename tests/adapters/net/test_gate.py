@@ -4,13 +4,14 @@ not said who they are share one budget, and large frames take turns when memory 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 from tests.adapters.lines.test_server import echo
 from tests.adapters.net.test_link import Owner
 from tests.adapters.port.test_port import some_routes
+from tests.kit.eventually import eventually
 from tests.kit.http_peer import HttpPeer, ask
 
 from wakugumi.adapters.lines.server import LineServer, listen_lines
@@ -84,12 +85,6 @@ async def all_ports() -> AsyncIterator[Ports]:
             await listener.close()
 
 
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not holds():  # noqa: ASYNC110 - a gate rings no bell
-            await asyncio.sleep(0.001)
-
-
 @pytest.mark.parametrize("kind", ["leader", "node", "http", "lines"])
 @pytest.mark.parametrize("stream", STREAMS)
 async def test_a_stranger_is_cut_off_in_time_whatever_it_says(stream: str, kind: str) -> None:
@@ -101,7 +96,7 @@ async def test_a_stranger_is_cut_off_in_time_whatever_it_says(stream: str, kind:
             with suppress(ConnectionError):
                 while await peer.reader.read(KIB):  # Some are told why.
                     pass
-        await until(lambda: len(strangers) == 0)
+        await eventually(lambda: len(strangers) == 0)
         assert strangers.bytes == 0
 
 
@@ -120,7 +115,7 @@ async def test_what_a_stranger_has_sent_is_counted(kind: str, stream: str) -> No
     said = STREAMS[stream]
     async with all_ports() as ports, HttpPeer(ports.by_kind[kind]) as peer:
         await peer.say(said)
-        await until(lambda: len(strangers) == 1 and strangers.bytes >= (len(said) if len(said) > 3 else 0))
+        await eventually(lambda: len(strangers) == 1 and strangers.bytes >= (len(said) if len(said) > 3 else 0))
 
 
 async def test_who_has_said_who_they_are_is_no_stranger() -> None:
@@ -135,8 +130,8 @@ async def test_who_has_said_who_they_are_is_no_stranger() -> None:
         for kind, data in said.items():
             peer = await stack.enter_async_context(HttpPeer(ports.by_kind[kind]))
             await peer.say(data)
-        await until(lambda: len(ports.owners) == 1 and ports.owners[0].frames)
-        await until(lambda: len(strangers) == 0)
+        await eventually(lambda: len(ports.owners) == 1 and ports.owners[0].frames)
+        await eventually(lambda: len(strangers) == 0)
         assert strangers.bytes == 0
 
 
@@ -146,7 +141,7 @@ async def test_a_head_that_follows_an_answer_counts_while_it_is_half() -> None:
         assert (await peer.ask("GET", "/hello")).status == 200
         assert len(strangers) == 0
         await peer.say(b"GET /hello HTTP/1.1\r\nX-A: " + b"y" * KIB)
-        await until(lambda: strangers.bytes >= KIB)
+        await eventually(lambda: strangers.bytes >= KIB)
         await peer.say(b"\r\nHost: localhost\r\n\r\n")
         assert (await peer.answer()).status == 200
         assert (len(strangers), strangers.bytes) == (0, 0)
@@ -159,18 +154,18 @@ async def test_of_too_many_strangers_the_oldest_goes_whatever_its_port_and_the_k
     strangers.count_max = 8
     async with all_ports() as ports, HttpPeer(ports.by_kind["leader"]) as known, AsyncExitStack() as stack:
         await known.say(HELLO)
-        await until(lambda: ports.owners and ports.owners[0].frames)
+        await eventually(lambda: ports.owners and ports.owners[0].frames)
         all_open = [
             await stack.enter_async_context(HttpPeer(ports.by_kind[kind]))
             for _ in range(10)
             for kind in ("lines", "leader", "http", "node")
         ]
-        await until(lambda: len(strangers) == 8)
+        await eventually(lambda: len(strangers) == 8)
         for peer in all_open[:32]:
             assert await peer.is_cut_off()
         async with HttpPeer(ports.by_kind["leader"]) as back:
             await back.say(HELLO)
-            await until(lambda: ports.owners[-1].frames)
+            await eventually(lambda: ports.owners[-1].frames)
         assert (await ask(ports.by_kind["http"], "GET", "/hello")).status == 200
         assert ports.owners[0].lost == 0
     lines = [record.getMessage() for record in caplog.records if "the oldest" in record.getMessage()]
@@ -194,7 +189,7 @@ async def test_of_too_many_bytes_the_half_hello_that_began_first_goes() -> None:
         peers = [await stack.enter_async_context(HttpPeer(ports.by_kind["leader"])) for _ in range(4)]
         for peer in reversed(peers):
             await peer.say(half)
-            await until(lambda: strangers.bytes % (30 * KIB) == 0)
+            await eventually(lambda: strangers.bytes % (30 * KIB) == 0)
         assert await peers[3].is_cut_off()
         assert await peers[2].is_cut_off()
         assert len(strangers) == 2
@@ -209,13 +204,13 @@ async def test_large_frames_take_turns_when_memory_is_short_and_all_arrive() -> 
         peers = [await stack.enter_async_context(HttpPeer(ports.by_kind["leader"])) for _ in range(12)]
         for peer in peers:
             await peer.say(HELLO)
-        await until(lambda: sum(len(owner.frames) for owner in ports.owners) == 12)
+        await eventually(lambda: sum(len(owner.frames) for owner in ports.owners) == 12)
         for peer in peers:
             peer.writer.write(half)
-        await until(lambda: here.halves.waiting)
+        await eventually(lambda: here.halves.waiting)
         small = await stack.enter_async_context(HttpPeer(ports.by_kind["leader"]))
         await small.say(HELLO + frame[:10])
-        await until(lambda: len(ports.owners) == 13 and ports.owners[-1].frames)
+        await eventually(lambda: len(ports.owners) == 13 and ports.owners[-1].frames)
         assert not ports.owners[-1].link._waits_for_memory, "a small half frame takes next to nothing"
         most = 0
         for peer in peers:
@@ -226,7 +221,7 @@ async def test_large_frames_take_turns_when_memory_is_short_and_all_arrive() -> 
             most = max(most, here.halves.bytes)
             return sum(len(owner.frames) for owner in ports.owners[:12]) == 24
 
-        await until(are_whole)
+        await eventually(are_whole)
         assert most <= 16 * MIB
         assert not any(owner.lost for owner in ports.owners)
         assert not here.halves.waiting
@@ -237,8 +232,8 @@ async def test_what_a_lost_connection_has_sent_is_let_go_at_once(hello: bytes) -
     async with all_ports() as ports:
         async with HttpPeer(ports.by_kind["leader"]) as peer:
             await peer.say(hello + fr.encode(fr.HELLO_CLIENT, payload=bytes(60 * KIB))[: 50 * KIB])
-            await until(lambda: ports.owners and ports.owners[0].link._decoder.held_bytes == 50 * KIB)
-        await until(lambda: ports.owners[0].lost)
+            await eventually(lambda: ports.owners and ports.owners[0].link._decoder.held_bytes == 50 * KIB)
+        await eventually(lambda: ports.owners[0].lost)
         assert ports.owners[0].link._decoder.held_bytes == 0
         assert (gate().strangers.bytes, gate().halves.bytes) == (0, 0)
 
@@ -256,11 +251,11 @@ async def test_a_frame_that_drips_is_cut_off_and_nobody_else(
         frame = fr.encode(fr.HEARTBEAT, payload=bytes(KIB))
         await drip.say(HELLO + frame[:50])
         await good.say(HELLO)
-        await until(lambda: len(gate().halves) == 1)
+        await eventually(lambda: len(gate().halves) == 1)
         monkeypatch.setattr(half_frames, "FRAME_GRACE_S", 0.1)
         assert await drip.is_cut_off()
         await good.say(frame)
-        await until(lambda: sum(len(owner.frames) for owner in ports.owners) == 3)
+        await eventually(lambda: sum(len(owner.frames) for owner in ports.owners) == 3)
     assert any("0 bytes of a frame of 1067 came in" in message for message in caplog.messages)
 
 
@@ -276,7 +271,7 @@ async def test_a_peer_that_waits_for_memory_is_not_taken_for_dead(monkeypatch: p
             peer = await stack.enter_async_context(HttpPeer(ports.by_kind["leader"]))
             await peer.say(HELLO)
             peer.writer.write(frame[: 600 * KIB])
-        await until(lambda: here.halves.waiting)
+        await eventually(lambda: here.halves.waiting)
         waits = here.halves.waiting[0]
         owner = next(owner for owner in ports.owners if owner.link is waits)
         before = owner.alive
@@ -295,7 +290,7 @@ async def test_a_peer_that_is_not_read_for_long_is_not_cut_off_by_its_own_system
         here = Owner()
         link = await dial(Address("127.0.0.1", ports.by_kind["leader"]), here)
         link.send(HELLO)
-        await until(lambda: ports.owners and ports.owners[0].frames)
+        await eventually(lambda: ports.owners and ports.owners[0].frames)
         at_leader = ports.owners[0].link
         hold = at_leader.wait_for_memory if why == "memory" else at_leader.pause
         hold(True)
@@ -304,11 +299,11 @@ async def test_a_peer_that_is_not_read_for_long_is_not_cut_off_by_its_own_system
         await here.until(lambda: link.is_blocked)
         loop = asyncio.get_running_loop()
         began_at = loop.time()
-        await until(
+        await eventually(
             lambda: here.lost or loop.time() > began_at + 4
         )  # Linux asks a closed window 200 ms apart, 400, 800
         hold(False)
-        await until(lambda: here.lost or len(ports.owners[0].frames) == 9)
+        await eventually(lambda: here.lost or len(ports.owners[0].frames) == 9)
         assert not here.lost
         link.close()
         await ports.owners[0].until(lambda: ports.owners[0].lost)
@@ -323,19 +318,19 @@ async def test_large_results_arrive_while_clients_are_paused_in_the_midst_of_a_f
         clients = [await stack.enter_async_context(HttpPeer(ports.by_kind["leader"])) for _ in range(4)]
         for number, client in enumerate(clients, 1):
             await client.say(HELLO + frame[: int(2.6 * MIB)])
-            await until(lambda n=number: len(here.halves) == n)  # type: ignore[misc]
-        await until(lambda: here.halves.waiting)
+            await eventually(lambda n=number: len(here.halves) == n)  # type: ignore[misc]
+        await eventually(lambda: here.halves.waiting)
         for owner in ports.owners:
             owner.link.pause(True)
         workers = [await stack.enter_async_context(HttpPeer(ports.by_kind["leader"])) for _ in range(3)]
         for worker in workers:
             worker.writer.write(HELLO + frame)
-        await until(lambda: len(ports.owners) == 7 and all(len(owner.frames) == 2 for owner in ports.owners[4:]))
+        await eventually(lambda: len(ports.owners) == 7 and all(len(owner.frames) == 2 for owner in ports.owners[4:]))
         for owner in ports.owners[:4]:
             owner.link.pause(False)
         for client in clients:
             client.writer.write(frame[int(2.6 * MIB) :])
-        await until(lambda: all(len(owner.frames) == 2 for owner in ports.owners))
+        await eventually(lambda: all(len(owner.frames) == 2 for owner in ports.owners))
         assert not any(owner.lost for owner in ports.owners)
 
 
@@ -348,9 +343,9 @@ async def test_the_gate_forgets_a_half_head_when_the_idle_timer_has_cut_it_off(
     async with HttpPeer(bound_port(leader)) as peer:
         assert (await peer.ask("GET", "/hello")).status == 200
         await peer.say(b"GET /hello HT")
-        await until(lambda: len(strangers) == 1 or peer.reader.at_eof())
+        await eventually(lambda: len(strangers) == 1 or peer.reader.at_eof())
         assert await peer.is_cut_off()
-        await until(lambda: len(strangers) == 0)
+        await eventually(lambda: len(strangers) == 0)
     leader.close()
     await door.close()
     assert not [message for message in caplog.messages if "no hello" in message]
@@ -367,7 +362,7 @@ async def test_of_answers_that_nobody_reads_those_with_most_go_and_who_reads_is_
         for _ in range(4):
             peers.append(await stack.enter_async_context(HttpPeer(ports.by_kind["leader"])))
             await peers[-1].say(HELLO)
-            await until(lambda: len(ports.owners) == len(peers) and ports.owners[-1].frames)
+            await eventually(lambda: len(ports.owners) == len(peers) and ports.owners[-1].frames)
         reads, *others = ports.owners
         for owner in others:
             while not owner.blocked:
@@ -379,14 +374,14 @@ async def test_of_answers_that_nobody_reads_those_with_most_go_and_who_reads_is_
                 owner.link.send(bytes(MIB))
         assert here.unread.bytes == 16 * MIB
         others[0].link.send(bytes(MIB))
-        await until(lambda: others[1].lost)
+        await eventually(lambda: others[1].lost)
         assert [owner.lost for owner in ports.owners] == [0, 0, 1, 0]
         assert here.unread.bytes == 10 * MIB
         for _ in range(40):
             reads.link.send(bytes(MIB))
             assert await peers[0].reader.readexactly(MIB) == bytes(MIB)
         peers[3].writer.transport.abort()
-        await until(lambda: others[2].lost)
+        await eventually(lambda: others[2].lost)
         assert here.unread.bytes == 5 * MIB
         while not peers[1].reader.at_eof() and others[0].blocked[-1]:
             assert await peers[1].reader.read(MIB)

@@ -10,9 +10,9 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 from tests.adapters.lines.test_server import echo
-from tests.adapters.net.test_gate import until
 from tests.adapters.port.test_port import some_routes
 from tests.kit.certificates import Certificates, make_certificates
+from tests.kit.eventually import eventually
 from tests.kit.http_peer import HttpPeer
 
 from wakugumi.adapters.lines.server import LineServer, listen_lines
@@ -124,7 +124,7 @@ async def test_a_stranger_is_cut_off_in_time_however_far_its_handshake_goes(
             with suppress(ConnectionError):
                 while await peer.reader.read(KIB):
                     pass
-        await until(lambda: len(strangers) == 0)
+        await eventually(lambda: len(strangers) == 0)
         assert strangers.bytes == 0
 
 
@@ -132,13 +132,13 @@ async def test_a_handshake_and_the_request_after_it_are_one_stranger(certs: Cert
     strangers = gate().strangers
     by_hand = ByHand(certs)
     async with all_ports(certs) as ports, HttpPeer(ports["http"]) as peer:
-        await until(lambda: len(strangers) == 1)
+        await eventually(lambda: len(strangers) == 1)
         hello = by_hand.hello()
         await peer.say(hello[:100])
-        await until(lambda: strangers.bytes == 100)
+        await eventually(lambda: strangers.bytes == 100)
         await peer.say(hello[100:])
         await peer.say(await by_hand.ending(peer, ASKED["http"][:30]))
-        await until(lambda: strangers.bytes == 30)
+        await eventually(lambda: strangers.bytes == 30)
         assert len(strangers) == 1
 
 
@@ -151,7 +151,7 @@ async def test_of_too_many_handshakes_the_oldest_goes_and_honest_clients_are_ser
             for _ in range(10)
             for port in (*ports.values(), ports["http"])
         ]
-        await until(lambda: len(strangers) == 8)
+        await eventually(lambda: len(strangers) == 8)
         for peer in silent[:32]:
             assert await peer.is_cut_off()
         for kind, port in ports.items():
@@ -172,7 +172,7 @@ async def test_no_byte_is_lost_in_whatever_pieces_it_comes(certs: Certificates, 
         await say(peer, by_hand.hello())
         await say(peer, await by_hand.ending(peer, ASKED[kind]))
         assert b"hello" in await by_hand.answer(peer)
-        await until(lambda: len(gate().strangers) == 0)
+        await eventually(lambda: len(gate().strangers) == 0)
 
 
 async def test_a_port_that_closes_cuts_off_those_in_their_handshake(certs: Certificates) -> None:
@@ -182,9 +182,9 @@ async def test_a_port_that_closes_cuts_off_those_in_their_handshake(certs: Certi
             peers = [await stack.enter_async_context(HttpPeer(ports[kind])) for kind in KINDS for _ in range(2)]
             for peer in peers[::2]:
                 await peer.say(ByHand(certs).hello())
-            await until(lambda: len(strangers) == len(peers))
+            await eventually(lambda: len(strangers) == len(peers))
         for peer in peers:
             with suppress(ConnectionError):
                 async with asyncio.timeout(DEADLINE_S):
                     await peer.reader.read(-1)
-        await until(lambda: len(strangers) == 0)
+        await eventually(lambda: len(strangers) == 0)

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 from tests.adapters.net.test_link import Owner
+from tests.kit.eventually import eventually
 from tests.kit.http_peer import DEADLINE_S, HttpPeer, a_door, ask
 
 from wakugumi.adapters.http.routes import Route
@@ -66,12 +67,6 @@ async def both(**options: float) -> AsyncIterator[tuple[Owner, HttpPort, int]]:
     finally:
         server.close()
         await door.close()
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not holds():  # noqa: ASYNC110 - a door rings no bell
-            await asyncio.sleep(0.001)
 
 
 async def test_frames_and_http_come_to_the_same_port() -> None:
@@ -174,7 +169,7 @@ async def test_who_begins_a_request_and_does_not_end_it_is_cut_off() -> None:
         assert (await idle.ask("GET", "/hello")).status == 200
         assert await silent.is_cut_off()
         assert await idle.is_cut_off()
-        await until(lambda: door.connections == 0)
+        await eventually(lambda: door.connections == 0)
 
 
 async def test_beyond_the_maximum_a_connection_is_closed_and_the_others_are_served() -> None:
@@ -246,13 +241,13 @@ async def test_who_leaves_while_the_server_is_imported_harms_nobody() -> None:
         async with HttpPeer(listener.port) as leaves:
             await leaves.head("POST", "/hello", "Content-Length: 99999999")
             leaves.writer.write(bytes(8 * FIRST_FRAME_BYTES_MAX))
-            await until(lambda: kept_most(listener.http_port) > FIRST_FRAME_BYTES_MAX)
+            await eventually(lambda: kept_most(listener.http_port) > FIRST_FRAME_BYTES_MAX)
             await asyncio.sleep(0.05)  # in which it would read on
             assert kept_most(listener.http_port) < 2 * FIRST_FRAME_BYTES_MAX
             assert listener.http_port.connections == 2
         let_go.set()
         assert (await stays.answer()).body == b"hello "
-        await until(lambda: listener.http_port.connections == 1)
+        await eventually(lambda: listener.http_port.connections == 1)
 
 
 async def test_a_server_that_could_not_be_loaded_is_loaded_for_the_next_one(caplog: pytest.LogCaptureFixture) -> None:
@@ -270,7 +265,7 @@ async def test_a_server_that_could_not_be_loaded_is_loaded_for_the_next_one(capl
         async with HttpPeer(listener.port) as one, HttpPeer(listener.port) as two:
             await two.head("GET", "/hello")
             await one.head("GET", "/hello")
-            await until(lambda: len(listener.http_port._waiting) == 2)
+            await eventually(lambda: len(listener.http_port._waiting) == 2)
             both_wait.set()
             for peer in (one, two):
                 answer = await peer.answer()
@@ -298,7 +293,7 @@ async def test_who_waits_too_long_for_the_server_is_told_so_and_the_next_one_is_
             await peer.head("GET", "/hello")
             go_on.set()
             assert (await peer.answer()).body == b"hello "
-        await until(lambda: listener.http_port.connections == 0)
+        await eventually(lambda: listener.http_port.connections == 0)
 
 
 WITHOUT_FILES = """

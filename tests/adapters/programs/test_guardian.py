@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.kit.eventually import eventually_blocking
 from tests.kit.processes import has_ended
 
 DEADLINE_S = 30.0
@@ -76,7 +76,7 @@ class Guarded:
 
     def pid(self, name: str) -> int:
         file = self.folder / f"{name}.pid"
-        until(lambda: file.exists() and file.read_text().strip() != "")
+        eventually_blocking(lambda: file.exists() and file.read_text().strip() != "")
         return int(file.read_text())
 
     def close(self) -> None:
@@ -87,13 +87,6 @@ class Guarded:
         if self.process is not None:
             self.process.kill()
             self.process.communicate()
-
-
-def until(is_true: Callable[[], bool]) -> None:
-    give_up_at = time.monotonic() + DEADLINE_S
-    while not is_true():
-        assert time.monotonic() < give_up_at
-        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -121,7 +114,7 @@ def test_kill_9_of_the_guardian_ends_the_worker_and_its_jobs(guarded: Guarded) -
     assert not any(map(has_ended, pids))
     process.kill()
     process.wait(DEADLINE_S)
-    until(lambda: all(map(has_ended, pids)))
+    eventually_blocking(lambda: all(map(has_ended, pids)))
 
 
 @pytest.mark.spec("W3")

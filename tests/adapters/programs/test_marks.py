@@ -7,12 +7,12 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic, sleep
 from uuid import uuid4
 
 import pytest
+from tests.kit.eventually import eventually_blocking
 from tests.kit.processes import has_ended
 
 from wakugumi.adapters.programs.marks import MARK_VARIABLE, Mark, end_marked
@@ -45,7 +45,7 @@ class Marked:
         here = os.fsencode(self.folder)
         pid = self._spawner.start([b"/bin/sh", b"-c", shell.encode()], here, self._null, self._null, "job")
         self._started.append(pid)
-        until(lambda: len(self.pids()) > before)
+        eventually_blocking(lambda: len(self.pids()) > before)
         return pid
 
     def pids(self) -> list[int]:
@@ -58,13 +58,6 @@ class Marked:
             os.waitpid(pid, 0)
         os.close(self._null)
         self._spawner.close()
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    give_up_at = monotonic() + DEADLINE_S
-    while not is_so():
-        assert monotonic() < give_up_at
-        sleep(0.005)
 
 
 @pytest.fixture
@@ -92,7 +85,7 @@ STAY = "echo $$ >> pids; exec sleep 1000"
 def test_either_half_of_the_mark_is_enough(marked: Marked, shell: str) -> None:
     marked.start(shell)
     (pid,) = marked.pids()
-    until(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n")
+    eventually_blocking(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n")
     assert marked.mark.is_on(pid)
     assert not Mark(uuid4().bytes_le).is_on(pid)
     assert end_marked(Mark(uuid4().bytes_le)) == 0
@@ -124,7 +117,7 @@ def test_what_lost_the_mark_below_one_that_has_it_is_ended_too(marked: Marked) -
     (pid,) = marked.pids()
     assert not marked.mark.is_on(pid)
     end_marked(marked.mark)
-    until(lambda: has_ended(pid))
+    eventually_blocking(lambda: has_ended(pid))
 
 
 CHAIN = """

@@ -6,11 +6,12 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kit.eventually import eventually
 from tests.kit.processes import has_ended
 
 from wakugumi.adapters.programs import processes as process
@@ -82,17 +83,11 @@ class World:
 
     async def pid(self, child: RunningProgram, name: str = "stray.pid") -> int:
         file = self.cwd(child) / name
-        await until(lambda: file.exists() and file.read_text().strip() != "")
+        await eventually(lambda: file.exists() and file.read_text().strip() != "")
         return int(file.read_text())
 
     def _on_end(self, child: RunningProgram) -> None:
         self._ended[child.job].set_result(child)
-
-
-async def until(is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not is_true():  # noqa: ASYNC110 - nothing tells us when another process has done a thing
-            await asyncio.sleep(0.005)
 
 
 def alive(pid: int) -> bool:
@@ -208,7 +203,7 @@ async def test_what_cannot_be_executed_is_told_in_words(
     bounds = JobBounds(limits) if limits else None
     try:
         child = processes.start("job", [os.fsencode(program)], str(tmp_path), capture, timeout_s=9, bounds=bounds)
-        await until(lambda: bool(ended))
+        await eventually(lambda: bool(ended))
         code, text = child.reason, child.why
     except Refused as refused:
         code, text = refused.code, refused.message
@@ -315,7 +310,7 @@ async def test_without_proc_at_least_the_group_of_a_job_ends_with_it(
     world = World(tmp_path)
     child = await world.run("sleep 1000 & echo $! > stray.pid")
     pid = await world.pid(child)
-    await until(lambda: has_ended(pid))
+    await eventually(lambda: has_ended(pid))
     assert not child.abandoned, "who knows"
     await world.processes.close()
 
@@ -336,7 +331,7 @@ async def test_a_stray_that_cannot_be_killed_delays_one_job_and_no_other(
         assert not caplog.text
     await world.run("true")
     waiting = world.start("while [ ! -e go ]; do sleep 0.01; done")
-    await until(lambda: not alive(pid))
+    await eventually(lambda: not alive(pid))
     (world.cwd(waiting) / "go").touch()
     await world.end(waiting)
     assert (await world.run("true")).abandoned
@@ -368,7 +363,7 @@ async def test_the_end_of_a_program_is_told_whatever_fails_meanwhile(
         child = await world.run(script, limits=JobLimits(file_bytes=MIB))
     assert child.exit_code == 3
     assert (await world.run("true")).exit_code == 0
-    await until(lambda: not world.processes.running and own_children() == [])
+    await eventually(lambda: not world.processes.running and own_children() == [])
 
 
 @pytest.mark.parametrize("broken_call", ["of", "find"])
@@ -378,7 +373,7 @@ async def test_a_timeout_ends_its_program_though_its_strays_cannot_be_seen_at_fi
     child = world.start("trap '' TERM; echo $$ > own.pid; while true; do sleep 0.01; done", timeout_s=0.5)
     with monkeypatch.context() as patch:
         patch.setattr(strays.Strays, broken_call, broken)
-        await until(lambda: child.reason == "timeout")
+        await eventually(lambda: child.reason == "timeout")
     assert (await world.end(child)).reason == "timeout"
 
 
@@ -452,7 +447,7 @@ grow(0)
 """
     )
     pids = world.cwd(child) / "pids"
-    await until(lambda: pids.exists() and len(pids.read_text().split()) >= 60)
+    await eventually(lambda: pids.exists() and len(pids.read_text().split()) >= 60)
     world.processes.kill(child, "cancelled", "", at_once=True)
     await world.end(child)
     assert not [pid for pid in pids.read_text().split() if alive(int(pid))]
@@ -461,7 +456,7 @@ grow(0)
 async def test_orphans_that_end_by_themselves_are_reaped_while_the_job_runs(world: World) -> None:
     child = world.start("(sh -c 'echo $$ > stray.pid; sleep 0.1' &); while [ ! -e go ]; do sleep 0.01; done")
     pid = await world.pid(child)
-    await until(lambda: not alive(pid))
+    await eventually(lambda: not alive(pid))
     assert world.processes.running == 1
     (world.cwd(child) / "go").touch()
     assert (await world.end(child)).exit_code == 0
@@ -592,7 +587,7 @@ async def test_limits_that_make_no_sense_are_refused(limits: JobLimits) -> None:
 async def test_the_cpu_time_of_jobs_is_counted_while_they_run_and_afterwards(world: World) -> None:
     burn = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; touch burnt; while [ ! -e go ]; do sleep 0.01; done"
     child = world.start(f"sh -c '{burn}'; true")
-    await until((world.cwd(child) / "burnt").exists)
+    await eventually((world.cwd(child) / "burnt").exists)
     running = world.processes.cpu_s()
     assert running > 0.02
     (world.cwd(child) / "go").touch()

@@ -16,6 +16,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from tests.kit.a_leader import OwnPeer
+from tests.kit.eventually import eventually
 from tests.kit.old_peers import DEADLINE_S
 
 from wakugumi.adapters.journal.journal import Journal
@@ -79,9 +80,7 @@ async def running_job(client: OwnPeer, worker: OwnPeer) -> UUID:
 
 
 async def logged(caplog: pytest.LogCaptureFixture, said: Callable[[str], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not said(caplog.text):  # noqa: ASYNC110 - a log rings no bell
-            await asyncio.sleep(0.001)
+    await eventually(lambda: said(caplog.text))
 
 
 @pytest.mark.spec("L7")

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
 from msgspec import UNSET
 from tests.app.conftest import ScriptedLeader
+from tests.kit.eventually import eventually_blocking
 
 from wakugumi.adapters.blobs.store import ref_of_bytes
 from wakugumi.app import EXIT_INTERRUPTED
@@ -145,13 +145,6 @@ def files_in(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def wait_for(is_so: Callable[[], object]) -> None:
-    until = monotonic() + DEADLINE_S
-    while not is_so():
-        assert monotonic() < until
-        sleep(0.01)
-
-
 COMMANDS = {"run": ["run", "p", "--out", "out"], "map": ["map", "p", "in", "--out", "out"]}
 
 
@@ -161,7 +154,7 @@ def test_one_signal_ends_a_transfer_that_stands_still_and_nothing_is_left(
 ) -> None:
     leader.stalls = True
     process = started(*COMMANDS[command])
-    wait_for(lambda: any(path.stat().st_size for path in files_in(tmp_path / "out")))
+    eventually_blocking(lambda: any(path.stat().st_size for path in files_in(tmp_path / "out")))
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == EXIT_INTERRUPTED, err

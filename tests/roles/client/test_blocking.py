@@ -7,9 +7,10 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from time import monotonic, sleep
+from time import sleep
 
 import pytest
+from tests.kit.eventually import eventually_blocking
 
 from wakugumi import Client, Refused
 from wakugumi.adapters.net.link import Link, adopt
@@ -120,13 +121,6 @@ def client(grid: Grid) -> Iterator[Client]:
         yield client
 
 
-def soon(condition: Callable[[], bool]) -> None:
-    until = monotonic() + DEADLINE_S
-    while not condition():
-        assert monotonic() < until, "it did not happen"
-        sleep(0.002)
-
-
 def test_what_a_job_asks_for_reaches_the_worker_whichever_way_it_is_handed_in(client: Client) -> None:
     assert client.run("asks", key="k", priority=3).stdout == "k 3 1"
     assert client.submit("asks", key="l", priority=-3).result().stdout == "l -3 1"
@@ -172,7 +166,7 @@ def test_a_result_may_be_waited_for_with_a_deadline_and_again(client: Client, gr
 @pytest.mark.spec("L10")
 def test_jobs_are_cancelled_by_handle_and_by_id(client: Client, grid: Grid) -> None:
     handles = [client.submit("hold") for _ in range(2)]
-    soon(lambda: grid.worker.held == 2)
+    eventually_blocking(lambda: grid.worker.held == 2, within_s=DEADLINE_S)
     handles[0].cancel()
     assert handles[0].result().reason == "cancelled"
     assert client.cancel(handles[1].id, "unknown").unknown
@@ -240,9 +234,9 @@ def test_leaving_a_map_early_cancels_what_is_under_way(client: Client, grid: Gri
             yield "x"
 
     for _ in client.map("hold", items(), window=10):
-        soon(lambda: grid.worker.held == 9)
+        eventually_blocking(lambda: grid.worker.held == 9, within_s=DEADLINE_S)
         break
-    soon(lambda: client.status().unfinished == 0)
+    eventually_blocking(lambda: client.status().unfinished == 0, within_s=DEADLINE_S)
     assert grid.worker.cancelled == 9
 
 
@@ -263,7 +257,7 @@ def test_errors_of_items_come_out_of_the_loop_and_refusals_do_not(client: Client
 
 def test_an_interrupt_ends_the_wait_and_cancels_the_job(client: Client, grid: Grid) -> None:
     def interrupt() -> None:
-        soon(lambda: grid.worker.held == 1)
+        eventually_blocking(lambda: grid.worker.held == 1, within_s=DEADLINE_S)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # A script's background ignores it.
@@ -273,7 +267,7 @@ def test_an_interrupt_ends_the_wait_and_cancels_the_job(client: Client, grid: Gr
             client.run("hold", job_id="held")
     finally:
         signal.signal(signal.SIGINT, before)
-    soon(lambda: grid.worker.cancelled == 1)
+    eventually_blocking(lambda: grid.worker.cancelled == 1, within_s=DEADLINE_S)
     answer = client.ask(AskJob("held"))
     assert isinstance(answer, JobRow)
     assert (answer.state, answer.reason) == ("failed", "cancelled")
@@ -298,7 +292,7 @@ def test_closing_ends_the_waiting_of_other_threads(grid: Grid) -> None:
     threads = [threading.Thread(target=work, args=(wait,)) for wait in waits]
     for thread in threads:
         thread.start()
-    soon(lambda: grid.worker.held == 3)
+    eventually_blocking(lambda: grid.worker.held == 3, within_s=DEADLINE_S)
     client.close()
     for thread in threads:
         thread.join(DEADLINE_S)

@@ -6,12 +6,12 @@ import asyncio
 import json
 import os
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
-from time import monotonic
 
 import pytest
+from tests.kit.eventually import eventually
 
 from wakugumi.core.client import leaders
 from wakugumi.core.ids import JobId, job_id_from_name, parse_job_id, show_job_id
@@ -183,14 +183,6 @@ async def grid_and_peer(
         options = {"client_id": client_id, "cap": cap, "unfinished_max": unfinished_max}
         async with connect(url, **options, old_leader=not own) as grid:  # type: ignore[arg-type]
             yield grid, await coming
-
-
-async def soon(condition: Callable[[], bool]) -> None:
-    """Wait until a callable is true."""
-    until = monotonic() + DEADLINE_S
-    while not condition():
-        assert monotonic() < until, "it did not happen"
-        await asyncio.sleep(0.001)
 
 
 @pytest.mark.spec("K1", "F5", "F6")
@@ -366,11 +358,11 @@ async def test_status_tells_how_the_connection_is() -> None:
             assert status.leader == f"127.0.0.1:{leader.port}"
             leader.stop_listening()
             (await coming).hang_up()
-            await soon(lambda: not grid.status().connected)
-            await soon(lambda: "nobody listens" in grid.status().trouble)
+            await eventually(lambda: not grid.status().connected)
+            await eventually(lambda: "nobody listens" in grid.status().trouble)
             await leader.start()
             await leader.peer()
-            await soon(lambda: grid.status().connected)
+            await eventually(lambda: grid.status().connected)
 
 
 @pytest.mark.spec("L9")
@@ -621,7 +613,7 @@ async def test_wait_claims_a_job_that_someone_else_submitted() -> None:
             await grid.submit("p", job_id="slow-job")
         peer.refuse(key, "unknown-job")
         await claimed
-        await soon(lambda: grid.status().unfinished == 0)
+        await eventually(lambda: grid.status().unfinished == 0)
 
 
 async def test_submit_waits_while_too_many_jobs_are_unfinished_first_come_first_served() -> None:
@@ -851,7 +843,7 @@ async def test_map_is_never_more_than_its_window_ahead(form: str) -> None:
                 had += 1
                 assert items.taken - had < 10
                 if had % 50 == 0:
-                    await soon(lambda: not peer._frames.qsize())
+                    await eventually(lambda: not peer._frames.qsize())
         assert had == items.taken == 300
 
 
@@ -900,7 +892,7 @@ async def test_leaving_a_map_early_cancels_what_is_under_way(way: str) -> None:
         assert set(unpack_ids(cancelled.payload)) == {*keys} - {keys[2]}
         for key in keys:
             peer.result(key, status="FAILED", reason="cancelled")
-        await soon(lambda: grid.status().unfinished == 0)
+        await eventually(lambda: grid.status().unfinished == 0)
 
 
 @pytest.mark.parametrize("form", ["plain", "async"])

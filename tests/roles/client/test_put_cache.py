@@ -12,8 +12,9 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.app.conftest import ScriptedLeader as AnsweringLeader
+from tests.kit.eventually import eventually
 from tests.roles.client.files.test_uploads import WithPlace, grid_with_place, misses
-from tests.roles.client.test_grid import Peer, ScriptedLeader, scripted, soon
+from tests.roles.client.test_grid import Peer, ScriptedLeader, scripted
 from tests.roles.client.test_several_leaders import next_but
 
 from wakugumi import Cached, Client, Executor
@@ -97,7 +98,7 @@ async def test_a_put_goes_by_manifest_brings_what_is_missing_and_ends_with_a_sum
         assert leader.has(b"see")
         assert not leader.has(b"content of a")
         told(peer, first, "PROGRESS", "on its way", sent=3, ok=1, waiting=2)
-        await soon(lambda: bool(seen))
+        await eventually(lambda: bool(seen))
         assert (seen[0].status, seen[0].sent, seen[0].ok, seen[0].waiting) == ("PROGRESS", 3, 1, 2)
         failure = FailedWorker("w3", "no room")
         told(peer, first, "OK", "2 of 3", sent=3, ok=1, skipped=1, failed=1, failures=[failure])
@@ -121,7 +122,7 @@ async def test_a_leader_that_is_lost_and_not_back_in_time_is_not_waited_for(
             url = ",".join(f"127.0.0.1:{leader.port}" for leader in leaders)
             grid = await stack.enter_async_context(connect(url))
             peers = [await one for one in coming]
-        await soon(lambda: all(row.connected for row in grid.status().leaders))
+        await eventually(lambda: all(row.connected for row in grid.status().leaders))
         async with asyncio.timeout(20):
             put_it = grid.put_cache("data-1", {"a": b"x"}, within_s=0.3)
             putting = grid._session.tasks.start(put_it, name="put", quiet=True)
@@ -155,7 +156,7 @@ async def test_a_leader_that_is_there_is_waited_for_however_long_its_content_tak
         putting = group.create_task(grid.put_cache("data-1", {"a": b"x"}, within_s=0.01))
         frame = await put_frame(peer)
         monkeypatch.setattr(Session, "serving", serving)
-        await soon(lambda: looks > 5)
+        await eventually(lambda: looks > 5)
         told(peer, frame, "OK", sent=1, ok=1)
         assert (await putting).is_content
 
@@ -189,7 +190,7 @@ async def test_every_leader_gets_the_put_and_what_it_misses(tmp_path: Path) -> N
             url = ",".join(f"127.0.0.1:{leader.port}" for leader in leaders)
             grid = await stack.enter_async_context(connect(url))
             peers = [await one for one in coming]
-        await soon(lambda: all(row.connected for row in grid.status().leaders))
+        await eventually(lambda: all(row.connected for row in grid.status().leaders))
         async with asyncio.TaskGroup() as group:
             putting = group.create_task(grid.put_cache("data-1", {"a": b"x"}))
             for peer, leader in zip(peers, leaders):
@@ -213,10 +214,10 @@ async def test_a_leader_that_refuses_is_a_failure_beside_others_and_one_that_is_
             url = ",".join(f"127.0.0.1:{leader.port}" for leader in leaders)
             grid = await stack.enter_async_context(connect(url))
             peers = [await one for one in coming]
-        await soon(lambda: all(row.connected for row in grid.status().leaders))
+        await eventually(lambda: all(row.connected for row in grid.status().leaders))
         leaders[2].stop_listening()
         peers[2].hang_up()
-        await soon(lambda: not grid.status().leaders[2].connected)
+        await eventually(lambda: not grid.status().leaders[2].connected)
         async with asyncio.TaskGroup() as group:
             putting = group.create_task(grid.put_cache("data-1", {"a": b"x"}))
             told(peers[0], await put_frame(peers[0]), "OK", "all", sent=2, ok=2)

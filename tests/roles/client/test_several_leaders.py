@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
-from tests.roles.client.test_grid import DEADLINE_S, Peer, ScriptedLeader, scripted, soon
+from tests.kit.eventually import eventually
+from tests.roles.client.test_grid import DEADLINE_S, Peer, ScriptedLeader, scripted
 
 from wakugumi import Client, Executor
 from wakugumi.core.ids import JobId, job_id_from_name, show_job_id
@@ -66,7 +67,7 @@ async def several(count: int = 3, *more: str, cap: int = 10, grace_s: float = GR
             url = "waku://" + ",".join(f"127.0.0.1:{leader.port}" for leader in leaders)
             grid = await stack.enter_async_context(connect(url, client_id="me", cap=cap, grace_s=grace_s))
             peers = [await one for one in coming]
-        await soon(lambda: all(row.connected for row in grid.status().leaders))
+        await eventually(lambda: all(row.connected for row in grid.status().leaders))
         yield Several(grid, leaders, peers)
 
 
@@ -89,10 +90,10 @@ def caps(peer: Peer) -> list[int]:
 @pytest.mark.spec("K2")
 async def test_the_cap_is_divided_told_and_divided_anew() -> None:
     async with several(cap=10) as all_:
-        await soon(lambda: [caps(peer)[-1] for peer in all_.peers] == [4, 3, 3])
+        await eventually(lambda: [caps(peer)[-1] for peer in all_.peers] == [4, 3, 3])
         assert [caps(peer)[0] for peer in all_.peers] == [4, 3, 3], "as if all of them would come"
         all_.lose(1)
-        await soon(lambda: [caps(peer)[-1] for peer in (all_.peers[0], all_.peers[2])] == [5, 5])
+        await eventually(lambda: [caps(peer)[-1] for peer in (all_.peers[0], all_.peers[2])] == [5, 5])
         shares = [row.share for row in all_.grid.status().leaders]
         assert shares == [5, 0, 5]
 
@@ -101,7 +102,7 @@ async def test_the_cap_is_divided_told_and_divided_anew() -> None:
 async def test_work_is_spread_and_results_come_from_all() -> None:
     async with several(cap=9) as all_:
         jobs = [await all_.grid.submit("p", args=[str(number)]) for number in range(9)]
-        await soon(lambda: [row.in_flight for row in all_.grid.status().leaders] == [3, 3, 3])
+        await eventually(lambda: [row.in_flight for row in all_.grid.status().leaders] == [3, 3, 3])
         for peer in all_.peers:
             for _ in range(3):
                 frame = await next_but(peer, fr.CAP)
@@ -172,9 +173,9 @@ async def test_leaders_are_added_and_removed_while_jobs_run() -> None:
         coming = group.create_task(new.peer())
         all_.grid.add_leader(f"127.0.0.1:{new.port}")
         second = await coming
-        await soon(lambda: [row.share for row in all_.grid.status().leaders] == [2, 2])
+        await eventually(lambda: [row.share for row in all_.grid.status().leaders] == [2, 2])
         removing = group.create_task(all_.grid.remove_leader(all_.names[0]))
-        await soon(lambda: all_.grid.status().leaders[0].leaving)
+        await eventually(lambda: all_.grid.status().leaders[0].leaving)
         await all_.grid.submit("p")
         other = JobId((await next_but(second, fr.CAP)).msg_id)
         assert not removing.done(), "it has a job"
@@ -322,8 +323,8 @@ async def test_what_is_no_leader_is_named_and_the_others_serve(kind: str, caplog
         coming = group.create_task(good.peer())
         async with connect(f"127.0.0.1:{port},127.0.0.1:{good.port}", cap=7) as grid:
             peer = await coming
-            await soon(lambda: bool(grid.status().leaders[0].trouble) and grid.status().leaders[1].share == 7)
-            await soon(lambda: TROUBLE[kind] in grid.status().leaders[0].trouble)
+            await eventually(lambda: bool(grid.status().leaders[0].trouble) and grid.status().leaders[1].share == 7)
+            await eventually(lambda: TROUBLE[kind] in grid.status().leaders[0].trouble)
             assert (grid.status().connected, grid.status().trouble) == (True, "")
             jobs = [await grid.submit("p") for _ in range(5)]
             for _ in jobs:
@@ -337,12 +338,12 @@ async def test_a_leader_that_never_answers_gets_one_job_and_the_others_the_rest(
         coming = group.create_task(good.peer())
         async with connect(f"127.0.0.1:{port},127.0.0.1:{good.port}", cap=8, old_leader=True) as grid:
             peer = await coming
-            await soon(lambda: all(row.connected for row in grid.status().leaders))
+            await eventually(lambda: all(row.connected for row in grid.status().leaders))
             for _ in range(8):
                 await grid.submit("p")
             for _ in range(7):
                 peer.result(JobId((await next_but(peer, fr.CAP, fr.CONFIRM)).msg_id))
-            await soon(lambda: grid.status().unfinished == 1)
+            await eventually(lambda: grid.status().unfinished == 1)
             mute, _good = grid.status().leaders
             assert (mute.old_leader, mute.in_flight) == (True, 1)
 
@@ -353,8 +354,8 @@ async def test_when_all_are_gone_the_status_tells_why_for_each_and_jobs_wait() -
         job = await all_.grid.submit("p")
         for at in range(2):
             all_.lose(at)
-        await soon(lambda: not all_.grid.status().connected)
-        await soon(lambda: all_.grid.status().trouble.count("nobody listens there") == 2)
+        await eventually(lambda: not all_.grid.status().connected)
+        await eventually(lambda: all_.grid.status().trouble.count("nobody listens there") == 2)
         assert all(name in all_.grid.status().trouble for name in all_.names)
         assert all_.grid.status().unfinished == 1
         await all_.leaders[1].start()

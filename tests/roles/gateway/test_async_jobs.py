@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kit.eventually import eventually
 from tests.kit.fake_group import (
     DEADLINE_S,
     FAILED,
@@ -29,7 +30,6 @@ from tests.kit.fake_group import (
     left_on_disk,
     submit,
     submit_until_taken,
-    until,
     until_state,
 )
 
@@ -63,7 +63,7 @@ async def test_a_job_is_accepted_and_its_result_is_there_later(tmp_path: Path, w
         [asked] = group.dispatched
         assert asked.path == "/dispatch/monday"
         assert asked.content == b"x" * size
-        await until(lambda: left_on_disk(tmp_path) == [])
+        await eventually(lambda: left_on_disk(tmp_path) == [])
 
 
 async def test_what_is_accepted_is_on_the_disk_before_the_client_is_told(
@@ -93,7 +93,7 @@ async def test_an_accepted_job_waits_until_a_group_takes_it(tmp_path: Path) -> N
         full.say(a_problem(503, "full"))
         await gone.stop()
         assert (await submit(gate.port, "monday", query="?async=1")).status == 202
-        await until(lambda: len(full.dispatched) >= 2)
+        await eventually(lambda: len(full.dispatched) >= 2)
         await until_state(gate.port, "monday", "queued")
         full.say(a_result("monday"))
         told = await until_state(gate.port, "monday", "done")
@@ -124,13 +124,13 @@ async def test_the_same_id_is_accepted_once_and_one_who_waits_gets_its_answer(tm
             assert (await submit(gate.port, "monday", large, query="?async=1")).status == 202
         await group.arrived.wait()
         waiting = asyncio.get_running_loop().create_task(submit(gate.port, "monday", large))
-        await until(lambda: gate.server.pages.submits == 1)
+        await eventually(lambda: gate.server.pages.submits == 1)
         group.open.set()
         assert (await waiting).body == b"PK by a"
         assert len(group.dispatched) == 1
         again = await submit(gate.port, "monday", large, query="?async=1")
         assert (again.status, again.json["state"]) == (202, "done")
-        await until(lambda: left_on_disk(tmp_path) == [])
+        await eventually(lambda: left_on_disk(tmp_path) == [])
 
 
 async def test_a_job_that_runs_for_one_who_waits_can_be_accepted_for_good(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ async def test_a_job_that_runs_for_one_who_waits_can_be_accepted_for_good(tmp_pa
         assert (await waiting).code == "no-group"
         await until_state(two.port, "monday", "done")
         assert group.dispatched[1].content == b"x" * 400_000
-        await until(lambda: left_on_disk(tmp_path) == [])
+        await eventually(lambda: left_on_disk(tmp_path) == [])
 
 
 @pytest.mark.spec("G3")
@@ -175,7 +175,7 @@ async def test_each_state_is_told_as_it_comes_and_then_it_ends(tmp_path: Path) -
         assert states[-2:] == ["running", "done"]
         assert set(states) <= {"queued", "running", "done"}
         assert lines.count("event: state") == len(states)
-        await until(lambda: gate.server.pages.events == 0)
+        await eventually(lambda: gate.server.pages.events == 0)
 
 
 async def test_events_of_a_job_that_has_ended_are_one_and_of_an_unknown_one_none(tmp_path: Path) -> None:
@@ -194,17 +194,17 @@ async def test_a_queued_job_is_cancelled_before_any_group_has_it(tmp_path: Path)
         heard = await call(gate.port, "DELETE", "/jobs/monday")
         assert (heard.status, heard.json) == (202, {"cancelled": True})
         assert (await until_state(gate.port, "monday", "failed"))["reason"] == "cancelled"
-        await until(lambda: gate.server.gateway.flights == {})
+        await eventually(lambda: gate.server.gateway.flights == {})
         assert (await call(gate.port, "DELETE", "/jobs/monday")).json == {"cancelled": False}
         assert (await call(gate.port, "DELETE", "/jobs/tuesday")).code == "unknown-job"
-        await until(lambda: left_on_disk(tmp_path) == [])
+        await eventually(lambda: left_on_disk(tmp_path) == [])
 
 
 async def test_a_running_job_is_cancelled_at_its_group_through_any_gateway(tmp_path: Path) -> None:
     async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as one, a_gateway(tmp_path, [group]) as two:
 
         async def until_cancelled(_asked: Asked) -> Said | None:
-            await until(lambda: group.cancelled)
+            await eventually(lambda: group.cancelled)
             return a_problem(410, "cancelled")
 
         group.behave = until_cancelled
@@ -247,7 +247,7 @@ async def test_another_gateway_finishes_what_a_dead_one_had(tmp_path: Path, monk
             for number in range(5):
                 size = 400_000 if number % 2 else 10
                 assert (await submit(gate.port, f"job{number}", b"x" * size, query="?async=1")).status == 202
-            await until(lambda: sum(len(group.dispatched) for group in both) == 5)
+            await eventually(lambda: sum(len(group.dispatched) for group in both) == 5)
             where = {name: group for group in both for name in group.names}
         for group in both:
             group.open.set()
@@ -255,7 +255,7 @@ async def test_another_gateway_finishes_what_a_dead_one_had(tmp_path: Path, monk
             told = await until_state(heir.port, f"job{number}", "done")
             assert told["group"] == where[f"job{number}"].name, "it is asked for where it ran"
         assert heir.server.keeper.taken_over == 5
-        await until(lambda: left_on_disk(tmp_path) == [])
+        await eventually(lambda: left_on_disk(tmp_path) == [])
 
 
 async def test_who_waited_at_a_dead_gateway_sends_it_again_to_another(
@@ -331,10 +331,10 @@ async def test_an_accepted_job_needs_nothing_of_one_who_sent_only_half(tmp_path:
         async with Caller(gate.port) as caller:
             await caller.head("POST", "/submit/monday", FORM, f"Content-Length: {len(body)}")
             await caller.say(body[:600_000])
-            await until(lambda: gate.server.gateway.flights)
+            await eventually(lambda: gate.server.gateway.flights)
             busy = await submit(gate.port, "monday", b"x" * 900_000, query="?async=1")
             assert (busy.status, busy.code) == (503, "busy"), "nobody knows yet whether it is the same request"
-        await until(lambda: not gate.server.gateway.flights)
+        await eventually(lambda: not gate.server.gateway.flights)
         assert (await submit(gate.port, "monday", b"x" * 900_000, query="?async=1")).status == 202
         await until_state(gate.port, "monday", "done")
         assert [asked.content == b"x" * 900_000 for asked in group.dispatched] == [True]

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.kit.eventually import eventually
 from tests.kit.fake_group import (
     FORM,
     Caller,
@@ -19,7 +20,6 @@ from tests.kit.fake_group import (
     left_on_disk,
     open_files,
     submit,
-    until,
 )
 
 from wakugumi.adapters.gateway_store.interface import Totals
@@ -43,10 +43,10 @@ async def gate(tmp_path: Path, group: FakeGroup) -> AsyncIterator[GatewayHere]:
 
 
 async def nothing_is_left(gate: GatewayHere, folder: Path) -> None:
-    await until(lambda: gate.server.pages.submits == 0 and gate.server.gateway.flights == {})
+    await eventually(lambda: gate.server.pages.submits == 0 and gate.server.gateway.flights == {})
     assert await gate.server.gateway.store.totals() == Totals()
     assert left_on_disk(folder) == []
-    await until(lambda: open_files(folder) == [])
+    await eventually(lambda: open_files(folder) == [])
     assert len(gate.server.gateway.queue) == 0
     assert [word for _, word, _ in gate.server.gateway.calls.groups.states(0.0)] == ["ok"]
     assert (await submit(gate.port, "afterwards")).status == 200
@@ -129,9 +129,9 @@ async def test_a_half_sent_body_leaves_nothing(
     async with Caller(gate.port) as caller:
         await caller.head("POST", f"/submit/monday{query}", FORM, f"Content-Length: {len(body)}")
         await caller.say(body[:sent])
-        await until(lambda: gate.server.pages.submits == 1)
+        await eventually(lambda: gate.server.pages.submits == 1)
         if sent > 300_000 and not query:
-            await until(lambda: gate.server.gateway.flights)
+            await eventually(lambda: gate.server.gateway.flights)
     await nothing_is_left(gate, tmp_path)
     assert (await submit(gate.port, "monday")).status == 200
 
@@ -159,9 +159,9 @@ async def test_who_waits_for_the_same_job_goes_on_when_the_first_sends_only_half
     async with Caller(gate.port) as caller:
         await caller.head("POST", "/submit/monday", FORM, f"Content-Length: {len(body)}")
         await caller.say(body[:600_000])
-        await until(lambda: gate.server.gateway.flights)
+        await eventually(lambda: gate.server.gateway.flights)
         second = asyncio.get_running_loop().create_task(submit(gate.port, "monday", b"whole"))
-        await until(lambda: gate.server.pages.submits == 2)
+        await eventually(lambda: gate.server.pages.submits == 2)
     assert (await second).body == b"PK by a"
     assert [asked.content for asked in group.dispatched] == [b"whole"]
 

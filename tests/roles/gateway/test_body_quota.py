@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kit.eventually import eventually
 from tests.kit.fake_group import (
     FORM,
     Caller,
@@ -20,7 +21,6 @@ from tests.kit.fake_group import (
     groups_of,
     submit,
     submit_until_taken,
-    until,
     until_state,
 )
 
@@ -105,7 +105,7 @@ async def test_a_body_that_does_not_fit_is_told_so_before_it_is_read(tmp_path: P
         group.open.set()
         assert (await submit(gate.port, "waits", bytes(2 * size))).status == 200, "who waits is not counted"
         await until_state(gate.port, "monday", "done")
-        await until(lambda: gate.server.gateway.quota.used == 0)
+        await eventually(lambda: gate.server.gateway.quota.used == 0)
         assert (await submit(gate.port, "tuesday", bytes(size), query="?async=1")).status == 202
         await until_state(gate.port, "tuesday", "done")
 
@@ -118,11 +118,11 @@ async def test_a_body_without_a_length_is_counted_as_it_comes(tmp_path: Path, qu
             await caller.head("POST", "/submit/monday?async=1", FORM, "Transfer-Encoding: chunked")
             start = form(bytes(800_000))[:800_000]
             await caller.say(b"%x\r\n%s\r\n" % (len(start), start))
-            await until(lambda: gate.server.gateway.quota.used > 700_000)
+            await eventually(lambda: gate.server.gateway.quota.used > 700_000)
             await caller.say(b"%x\r\n%s\r\n" % (400_000, bytes(400_000)))
             heard = await caller.heard()
         assert (heard.status, heard.code) == (503, "full")
-        await until(lambda: gate.server.gateway.quota.used == 0)
+        await eventually(lambda: gate.server.gateway.quota.used == 0)
         assert (await call(gate.port, "GET", "/status/monday")).status == 404
 
 
@@ -178,14 +178,14 @@ async def test_with_hardly_any_room_nothing_new_is_taken_and_what_is_known_is_an
         room: Any = gate.server.gateway.store._room  # type: ignore[attr-defined]
         with monkeypatch.context() as patch:
             patch.setattr(room, "_free_bytes", lambda: 1_000_000)
-            await until(lambda: gate.server.gateway.store.is_short)
+            await eventually(lambda: gate.server.gateway.store.is_short)
             for query in ("", "?async=1"):
                 heard = await submit(gate.port, "tuesday", query=query)
                 assert (heard.status, heard.code) == (507, "disk-full")
             group.open.set()
             await until_state(gate.port, "monday", "done")
             assert (await submit(gate.port, "monday")).body == b"PK by a"
-        await until(lambda: not gate.server.gateway.store.is_short)
+        await eventually(lambda: not gate.server.gateway.store.is_short)
         assert (await submit(gate.port, "tuesday")).status == 200
 
 

@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from tests.kit.eventually import eventually
 from tests.kit.fake_group import (
     FORM,
     OK,
@@ -22,7 +23,6 @@ from tests.kit.fake_group import (
     left_on_disk,
     open_files,
     submit,
-    until,
     until_state,
 )
 
@@ -79,22 +79,22 @@ async def test_a_body_that_still_comes_goes_on_with_the_next_flight(tmp_path: Pa
     async with groups_of("a", "b") as [bad, good], a_gateway(tmp_path, [bad, good]) as gate:
         good.capacity = {"running": 7, "limit": 8, "queued": 0, "free": 1}
         seen = good.polls
-        await until(lambda: good.polls > seen + 1)
+        await eventually(lambda: good.polls > seen + 1)
         body = form(b"x" * 1_500_000)
         flights = gate.server.gateway.flights
         async with Caller(gate.port) as caller:
             await caller.head("POST", "/submit/monday", FORM, f"Content-Length: {len(body)}")
             await caller.say(body[:1_000_000])
-            await until(lambda: flights)
+            await eventually(lambda: flights)
             [first] = flights.values()
             assert await gate.server.gateway.store.remove(first.row)
             await bad.stop()
-            await until(lambda: flights and first not in flights.values())
+            await eventually(lambda: flights and first not in flights.values())
             await caller.say(body[1_000_000:])
             heard = await caller.heard()
         assert (heard.status, heard.body) == (200, b"PK by b")
         assert [asked.body for asked in good.dispatched] == [body]
-        await until(lambda: open_files(tmp_path) == [])
+        await eventually(lambda: open_files(tmp_path) == [])
 
 
 async def test_who_left_has_no_seat_and_the_job_goes_on(tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ async def test_who_left_has_no_seat_and_the_job_goes_on(tmp_path: Path) -> None:
                 await caller.head("POST", "/submit/monday", FORM, f"Content-Length: {len(form(b'1'))}")
                 await caller.say(form(b"1"))
                 await group.arrived.wait()
-                await until(lambda: gate.server.pages.submits == 1)
-            await until(lambda: gate.server.pages.submits == 0)
+                await eventually(lambda: gate.server.pages.submits == 1)
+            await eventually(lambda: gate.server.pages.submits == 0)
         assert len(gate.server.gateway.flights) == 1
         group.open.set()
         await until_state(gate.port, "monday", "done")
@@ -118,7 +118,7 @@ async def test_a_group_that_answers_polls_but_never_the_job_is_left_and_told(tmp
     async with groups_of("a", "b") as [silent, good], a_gateway(tmp_path, [silent, good], try_s=0.1) as gate:
         good.capacity = {"running": 7, "limit": 8, "queued": 0, "free": 1}
         seen = good.polls
-        await until(lambda: good.polls > seen + 1)
+        await eventually(lambda: good.polls > seen + 1)
         silent.behave = silent.hold
         assert (await submit(gate.port, "monday", query="?timeout=0.1")).body == b"PK by b"
         assert silent.cancelled == ["monday"]
@@ -130,7 +130,7 @@ async def test_an_answer_that_stops_in_the_midst_is_not_waited_for(tmp_path: Pat
     async with groups_of("a", "b") as [stuck, good], a_gateway(tmp_path, [stuck, good], silence_s=0.1) as gate:
         good.capacity = {"running": 7, "limit": 8, "queued": 0, "free": 1}
         seen = good.polls
-        await until(lambda: good.polls > seen + 1)
+        await eventually(lambda: good.polls > seen + 1)
         stuck.stays_open = True
         stuck.say(Said(200, b"half", OK | {"Content-Length": "100"}))
         assert (await submit(gate.port, "monday")).body == b"PK by b"
@@ -151,11 +151,11 @@ async def test_cancelling_is_told_to_who_waits_and_frees_the_flight(tmp_path: Pa
             await submit(gate.port, "monday", query="?async=1")
         waiting = asyncio.get_running_loop().create_task(submit(gate.port, "monday"))
         await group.arrived.wait()
-        await until(lambda: gate.server.pages.submits == 1)
+        await eventually(lambda: gate.server.pages.submits == 1)
         assert (await call(gate.port, "DELETE", "/jobs/monday")).json == {"cancelled": True}
         heard = await waiting
         assert (heard.status, heard.code) == (410, "cancelled")
-        await until(lambda: not gate.server.gateway.flights)
+        await eventually(lambda: not gate.server.gateway.flights)
         assert (await until_state(gate.port, "monday", "failed"))["reason"] == "cancelled"
         assert group.cancelled == ["monday"]
 
@@ -171,7 +171,7 @@ async def test_a_job_that_was_cancelled_at_another_gateway_ends_here_as_well(tmp
         await group.arrived.wait()
         assert (await call(two.port, "DELETE", "/jobs/monday")).json == {"cancelled": True}
         assert (await waiting).code == "cancelled"
-        await until(lambda: not one.server.gateway.flights)
+        await eventually(lambda: not one.server.gateway.flights)
 
 
 async def test_the_log_tells_once_that_a_group_rests_or_is_gone_and_why(
@@ -181,7 +181,7 @@ async def test_the_log_tells_once_that_a_group_rests_or_is_gone_and_why(
     async with groups_of("a", "b") as [bad, good], a_gateway(tmp_path, [bad, good]) as gate:
         good.capacity = {"running": 8, "limit": 8, "queued": 9, "free": 0}
         seen = good.polls
-        await until(lambda: good.polls > seen + 1)
+        await eventually(lambda: good.polls > seen + 1)
 
         async def fails_when_told(_asked: Asked) -> Said | None:
             await bad.open.wait()
@@ -189,7 +189,7 @@ async def test_the_log_tells_once_that_a_group_rests_or_is_gone_and_why(
 
         bad.behave = fails_when_told
         jobs = [asyncio.get_running_loop().create_task(submit(gate.port, f"job-{n}")) for n in range(10)]
-        await until(lambda: len(bad.dispatched) == 10)
+        await eventually(lambda: len(bad.dispatched) == 10)
         bad.open.set()
         assert {(await job).body for job in jobs} == {b"PK by b"}
         assert caplog.messages == ["group rests group=a: 500 it is worker-error"]
@@ -199,7 +199,7 @@ async def test_the_log_tells_once_that_a_group_rests_or_is_gone_and_why(
         assert caplog.messages[1:] == ["group answers again group=a failed_tries=10"]
         await bad.stop()
         groups = gate.server.gateway.calls.groups
-        await until(lambda: groups.is_gone("a"))
+        await eventually(lambda: groups.is_gone("a"))
         assert any("group gone group=a: " in line and "nobody listens" in line for line in caplog.messages)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from tests.kit.eventually import eventually
 from tests.kit.fake_group import (
     FAILED,
     FORM,
@@ -24,7 +25,6 @@ from tests.kit.fake_group import (
     left_on_disk,
     open_files,
     submit,
-    until,
     until_state,
 )
 
@@ -84,7 +84,7 @@ async def test_the_same_id_with_another_request_is_a_conflict_whatever_came_of_t
         group.say(a_result("slow"))
         assert (await submit(gate.port, "slow", monday, query="?timeout=60")).status == 200
         assert len(group.dispatched) == 3
-        await until(lambda: left_on_disk(tmp_path) == [])
+        await eventually(lambda: left_on_disk(tmp_path) == [])
 
 
 @pytest.mark.spec("L6")
@@ -114,7 +114,7 @@ async def test_another_request_is_a_conflict_while_the_first_one_runs(tmp_path: 
             assert (await submit(gate.port, "report", b"t" * size)).code == "conflict"
             assert (await submit(gate.port, "report", b"t" * size, query="?async=1")).code == "conflict"
         same = [asyncio.get_running_loop().create_task(submit(gate.port, "report", b"m" * size)) for gate in (one, two)]
-        await until(lambda: one.server.pages.submits == 2 and two.server.pages.submits == 1)
+        await eventually(lambda: one.server.pages.submits == 2 and two.server.pages.submits == 1)
         group.open.set()
         assert [heard.status for heard in await asyncio.gather(first, *same)] == [200, 200, 200]
         assert len(group.dispatched) == 1
@@ -129,7 +129,7 @@ async def test_of_two_requests_that_come_together_under_one_id_one_has_the_answe
             for caller, body in ((monday, bodies[0]), (tuesday, bodies[1])):
                 await caller.head("POST", "/submit/report", FORM, f"Content-Length: {len(body)}")
                 await caller.say(body[:500_000])
-                await until(lambda: gate.server.gateway.flights)
+                await eventually(lambda: gate.server.gateway.flights)
             await monday.say(bodies[0][500_000:])
             assert (await monday.heard()).status == 200
             await tuesday.say(bodies[1][500_000:])
@@ -166,7 +166,7 @@ async def test_the_next_group_gets_it_and_the_client_sends_its_body_once(tmp_pat
     async with groups_of("a", "b") as [bad, good], a_gateway(tmp_path, [bad, good]) as gate:
         good.capacity = {"running": 7, "limit": 8, "queued": 0, "free": 1}
         seen = good.polls
-        await until(lambda: good.polls > seen + 1)
+        await eventually(lambda: good.polls > seen + 1)
         if trouble == "refused":
             await bad.stop()
         else:
@@ -190,7 +190,7 @@ async def test_a_group_that_answers_no_poll_is_left_for_the_next(tmp_path: Path)
         silent.behave = silent.hold
         good.capacity = {"running": 8, "limit": 8, "queued": 9, "free": 0}
         seen = good.polls
-        await until(lambda: good.polls > seen + 1)
+        await eventually(lambda: good.polls > seen + 1)
         async with Caller(gate.port) as caller:
             await caller.head("POST", "/submit/monday", FORM, f"Content-Length: {len(form(b'1'))}")
             await caller.say(form(b"1"))
@@ -271,10 +271,10 @@ async def test_a_gone_group_is_not_tried(tmp_path: Path) -> None:
     async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
         await group.stop()
         groups = gate.server.gateway.calls.groups
-        await until(lambda: groups.is_gone("a"))
+        await eventually(lambda: groups.is_gone("a"))
         assert (await submit(gate.port, "monday")).code == "no-group"
         await group.start()
-        await until(lambda: not groups.is_gone("a"))
+        await eventually(lambda: not groups.is_gone("a"))
         assert (await submit(gate.port, "monday")).status == 200
         assert GROUP_MISSES_MAX > 1
 
@@ -286,7 +286,7 @@ async def test_a_deserted_group_is_told_that_its_job_is_taken_back(
     async with groups_of("a", "b") as [empty, other], a_gateway(tmp_path, [empty, other]) as gate:
         other.capacity = {"running": 8, "limit": 8, "queued": 5, "free": 0}
         seen = other.polls
-        await until(lambda: other.polls > seen + 1)
+        await eventually(lambda: other.polls > seen + 1)
         empty.behave = empty.hold
         async with Caller(gate.port) as caller:
             await caller.head("POST", "/submit/monday", FORM, f"Content-Length: {len(form(b'1'))}")
@@ -310,8 +310,8 @@ async def test_the_same_id_at_once_through_two_gateways_is_one_forward_and_the_s
             asyncio.get_running_loop().create_task(submit(gate.port, "monday", b"x" * size))
             for gate, size in [(one, 10), (two, 10), (one, 10), (two, 10), (two, 10)]
         ]
-        await until(lambda: any(group.dispatched for group in both))
-        await until(lambda: one.server.pages.submits == 2 and two.server.pages.submits == 3)
+        await eventually(lambda: any(group.dispatched for group in both))
+        await eventually(lambda: one.server.pages.submits == 2 and two.server.pages.submits == 3)
         for group in both:
             group.open.set()
         heard = await asyncio.gather(*asking)
@@ -353,7 +353,7 @@ async def test_a_large_answer_streams_through_and_is_kept_as_a_file(tmp_path: Pa
         assert len(left_on_disk(tmp_path)) == 1
         assert (await call(gate.port, "GET", "/result/monday")).body == large
         assert (await submit(gate.port, "monday", b"x" * 1_000_000)).body == large
-        await until(lambda: open_files(tmp_path) == [])
+        await eventually(lambda: open_files(tmp_path) == [])
 
 
 @pytest.mark.spec("G4")
@@ -365,7 +365,7 @@ async def test_near_groups_get_the_jobs_while_they_have_room(tmp_path: Path) -> 
             assert (await submit(gate.port, "one")).body == b"PK by b"
             near.capacity = {"running": 8, "limit": 8, "queued": 0, "free": 0}
             seen = near.polls
-            await until(lambda: near.polls > seen + 1)
+            await eventually(lambda: near.polls > seen + 1)
             assert (await submit(gate.port, "two")).body == b"PK by a"
 
 
@@ -402,7 +402,7 @@ async def test_a_gateway_that_drains_lets_those_who_wait_have_their_answers(tmp_
         first = asyncio.get_running_loop().create_task(submit(gate.port, "one"))
         await group.arrived.wait()
         draining = asyncio.get_running_loop().create_task(gate.server.drain(20.0))
-        await until(lambda: gate.server.gateway.is_stopping)
+        await eventually(lambda: gate.server.gateway.is_stopping)
         assert (await submit(gate.port, "two")).code == "stopping"
         health = await call(gate.port, "GET", "/health")
         assert (health.status, health.json["status"]) == (503, "stopping")
@@ -433,9 +433,9 @@ async def test_who_comes_after_an_answer_broke_off_waits_for_the_next_one(tmp_pa
         group.behave = half_then_whole
         loop = asyncio.get_running_loop()
         first = loop.create_task(submit(gate.port, "monday"))
-        await until(lambda: len(group.dispatched) == 2)
+        await eventually(lambda: len(group.dispatched) == 2)
         second = loop.create_task(submit(gate.port, "monday"))
-        await until(lambda: gate.server.pages.submits >= 1)
+        await eventually(lambda: gate.server.pages.submits >= 1)
         group.open.set()
         heard = await second
         assert (heard.status, heard.body) == (200, b"PK by a")
@@ -457,9 +457,9 @@ async def test_an_answer_that_the_disk_does_not_take_is_told_and_asked_for_again
             heard = await submit(gate.port, "monday")
             assert (heard.status, heard.code) == (503, "disk-full")
             assert int(heard.head["retry-after"]) >= 1
-        await until(lambda: gate.server.gateway.flights == {})
+        await eventually(lambda: gate.server.gateway.flights == {})
         assert (await submit(gate.port, "monday")).body == bytes(1_000_000)
-        await until(lambda: open_files(tmp_path) == [])
+        await eventually(lambda: open_files(tmp_path) == [])
 
 
 async def test_a_group_that_ended_without_an_answer_is_asked_once_more(tmp_path: Path) -> None:
@@ -479,7 +479,7 @@ async def test_short_jobs_one_after_the_other_stay_near_between_two_polls(tmp_pa
         for group in (near, far):
             group.capacity = {"running": 0, "limit": 2, "queued": 0, "free": 2}
         seen = near.polls
-        await until(lambda: near.polls > seen + 1)
+        await eventually(lambda: near.polls > seen + 1)
         if answer == "a problem":
             near.say(a_problem(422, "output-limit"))
         for number in range(24):

@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from tests.kit.eventually import eventually
 from tests.kit.fake_group import (
     FakeGroup,
     Raw,
@@ -18,7 +19,6 @@ from tests.kit.fake_group import (
     groups_of,
     open_files,
     submit,
-    until,
     until_state,
 )
 from tests.kit.hostile_answers import ODD, answers, message
@@ -58,9 +58,9 @@ async def test_a_deeply_nested_capacity_is_a_poll_that_was_not_answered(
     async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
         groups = gate.server.gateway.calls.groups
         group.raw_capacity = POLLED["deep-body"]
-        await until(lambda: groups.is_gone("a"))
+        await eventually(lambda: groups.is_gone("a"))
         group.raw_capacity = None
-        await until(lambda: not groups.is_gone("a"))
+        await eventually(lambda: not groups.is_gone("a"))
         assert (await submit(gate.port, "monday")).status == 200
     no_surprise(caplog)
 
@@ -81,15 +81,15 @@ async def test_whatever_a_group_answers_to_a_job_the_job_ends(
         group.behave = behave
         for name in names:
             assert (await submit(gate.port, name, query="?async=1")).status == 202
-        await until(lambda: set(names) <= set(group.names))
+        await eventually(lambda: set(names) <= set(group.names))
         honest.set()
         for name in names:
             told = await until_state(gate.port, name, "done", "failed")
             assert told["tries"] >= 1
             assert (await call(gate.port, "GET", f"/result/{name}")).status in {200, 404}
         gateway = gate.server.gateway
-        await until(lambda: not gateway.flights and not gateway.queue)
-        await until(lambda: open_files(tmp_path) == [])
+        await eventually(lambda: not gateway.flights and not gateway.queue)
+        await eventually(lambda: open_files(tmp_path) == [])
     no_surprise(caplog)
 
 
@@ -100,10 +100,10 @@ async def test_whatever_a_group_answers_to_a_poll_it_is_asked_again(
         for name, data in POLLED.items():
             bad.raw_capacity = data
             seen = bad.polls
-            await until(lambda seen=seen: bad.polls >= seen + 2)  # type: ignore[misc]
+            await eventually(lambda seen=seen: bad.polls >= seen + 2)  # type: ignore[misc]
             assert (await call(gate.port, "GET", "/capacity")).status == 200, name
         bad.raw_capacity = None
-        await until(lambda: not gate.server.gateway.calls.groups.is_gone("a"))
+        await eventually(lambda: not gate.server.gateway.calls.groups.is_gone("a"))
         assert (await submit(gate.port, "monday")).status == 200
         assert good.polls > 0
     no_surprise(caplog)
@@ -179,7 +179,7 @@ async def test_in_a_storm_of_hostile_answers_every_accepted_job_ends(
             await until_state(chance.choice([one, two]).port, name, "done", "failed")
         for gate in (one, two):
             gateway = gate.server.gateway
-            await until(lambda gateway=gateway: not gateway.flights and not gateway.queue)  # type: ignore[misc]
+            await eventually(lambda gateway=gateway: not gateway.flights and not gateway.queue)  # type: ignore[misc]
             assert not any(gateway.calls.groups.is_gone(name) for name in "ab")
     no_surprise(caplog)
 

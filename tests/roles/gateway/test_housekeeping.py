@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 from msgspec.structs import replace
-from tests.kit.fake_group import until
+from tests.kit.eventually import eventually
 
 from wakugumi.adapters.gateway_store.interface import DONE, RUNNING, GatewayJob, Totals
 from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
@@ -100,7 +100,7 @@ async def test_a_gateway_serves_before_it_has_taken_over_what_the_dead_left(
                 turns += 1
                 await asyncio.sleep(0)
         assert turns >= 10, "others have their turns meanwhile"
-        await until(lambda: "taken over" in caplog.text)
+        await eventually(lambda: "taken over" in caplog.text)
         told = [record.message for record in caplog.records if "taken over" in record.message]
         assert told == ["jobs taken over from dead gateways count=500"]
         await keeper.close()
@@ -114,7 +114,7 @@ async def test_a_gateway_never_takes_over_from_itself_however_late_it_renews_its
         await add(store, 120, is_async=True, body=Content(1, b"x"))
         keeper = Housekeeper(gateway, lease_s=10.0)
         await keeper.start()
-        await until(lambda: store.looked == 3)
+        await eventually(lambda: store.looked == 3)
         assert keeper.taken_over == 120
         await keeper.close()
 
@@ -135,7 +135,7 @@ async def test_the_lease_is_renewed_whatever_else_takes_its_time(
         await keeper.start()
         await hangs.wait()
         before = store.held
-        await until(lambda: store.held > before + 3)
+        await eventually(lambda: store.held > before + 3)
         await keeper.close()
 
 
@@ -196,7 +196,7 @@ async def test_the_keeper_goes_on_after_a_failure_that_nobody_foresaw(
         monkeypatch.setattr(housekeeping, "_SWEEP_S", 0.02)
         keeper = Housekeeper(gateway, lease_s=0.06, stranded_s=0.04)
         await keeper.start()
-        await until(lambda: calls > 4)
+        await eventually(lambda: calls > 4)
         await keeper.close()
 
 

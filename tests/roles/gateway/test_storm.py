@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from tests.kit.eventually import eventually
 from tests.kit.fake_group import (
     Asked,
     FakeGroup,
@@ -21,7 +22,6 @@ from tests.kit.fake_group import (
     left_on_disk,
     open_files,
     submit,
-    until,
     until_state,
 )
 
@@ -98,10 +98,10 @@ async def test_whatever_groups_do_nothing_is_lost_and_everybody_gets_the_same(tm
             assert len(kept) == 1
             assert {task.result().body for asked, task in asking if asked == name} == kept
         for gate in gates:
-            await until(lambda gate=gate: gate.server.gateway.flights == {} and not gate.server.gateway.queue)  # type: ignore[misc]
+            await eventually(lambda gate=gate: gate.server.gateway.flights == {} and not gate.server.gateway.queue)  # type: ignore[misc]
             assert gate.server.pages.submits == 0
             totals = await gate.server.gateway.store.totals()
             assert (totals.queued, totals.running, totals.ended) == (0, 0, JOBS)
         large = sum(size * 10 > 256 * 1024 for size in ANSWERS.values())
-        await until(lambda: len(left_on_disk(tmp_path)) == large)
-        await until(lambda: open_files(tmp_path) == [])
+        await eventually(lambda: len(left_on_disk(tmp_path)) == large)
+        await eventually(lambda: open_files(tmp_path) == [])

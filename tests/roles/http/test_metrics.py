@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 from tests.kit import a_group, a_node
+from tests.kit.eventually import eventually
 from tests.kit.fake_group import a_gateway, groups_of, submit
 from tests.kit.http_peer import DEADLINE_S, ask
 from tests.kit.promtool import promtool_says
@@ -86,9 +87,8 @@ async def working(folder: Path, leader: int) -> AsyncIterator[tuple[Worker, int]
     worker = Worker(settings)
     serving = asyncio.get_running_loop().create_task(worker.run(), name="worker under test")
     try:
-        async with asyncio.timeout(DEADLINE_S):
-            while worker.metrics_port is None:  # noqa: ASYNC110 - it rings no bell
-                await asyncio.sleep(0.001)
+        await eventually(lambda: worker.metrics_port is not None)
+        assert worker.metrics_port is not None
         yield worker, worker.metrics_port
     finally:
         worker.request_stop()

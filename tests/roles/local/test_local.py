@@ -11,12 +11,12 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
+from tests.kit.eventually import eventually_blocking
 from tests.kit.processes import has_ended
 
 from wakugumi import ConfigError, Refused, local
@@ -27,13 +27,6 @@ from wakugumi.roles.client.request import Task
 from wakugumi.roles.client.session.leader_status import Endpoint
 
 DEADLINE_S = 30.0
-
-
-def soon(condition: Callable[[], bool]) -> None:
-    until = monotonic() + DEADLINE_S
-    while not condition():
-        assert monotonic() < until, "it did not happen"
-        sleep(0.005)
 
 
 @pytest.fixture
@@ -145,9 +138,9 @@ def test_it_may_begin_before_it_is_wanted_or_not_be_wanted_after_all(programs: P
         assert grid.run("shout", args=["x"], files={"x": b"a"}).ok
         assert list(own_tmp.iterdir()) == [folder], "it is the one that had begun"
     early.begin()
-    soon(lambda: len(list(own_tmp.iterdir())) == 1)
+    eventually_blocking(lambda: len(list(own_tmp.iterdir())) == 1, within_s=DEADLINE_S)
     early.drop()
-    soon(lambda: not list(own_tmp.iterdir()))
+    eventually_blocking(lambda: not list(own_tmp.iterdir()), within_s=DEADLINE_S)
     early.drop()
 
 
@@ -191,7 +184,7 @@ def lingering(programs: Path, tmp_path: Path) -> tuple[subprocess.Popen[str], in
     """A script with a job that does not end, and the job's process."""
     mark = tmp_path / "mark"
     script = run_script(f"MARK = {str(mark)!r}\n{textwrap.dedent(LINGER)}", programs)
-    soon(lambda: mark.exists() and mark.read_text().endswith("\n"))
+    eventually_blocking(lambda: mark.exists() and mark.read_text().endswith("\n"), within_s=DEADLINE_S)
     return script, int(mark.read_text())
 
 
@@ -203,8 +196,8 @@ def test_kill_9_of_the_parent_ends_the_child_and_its_programs(programs: Path, tm
     assert len(family) >= 3, "guardian, leader with worker, program"
     script.kill()
     script.communicate()
-    soon(lambda: all(has_ended(pid) for pid in family))
-    soon(lambda: not list(own_tmp.iterdir()))
+    eventually_blocking(lambda: all(has_ended(pid) for pid in family), within_s=DEADLINE_S)
+    eventually_blocking(lambda: not list(own_tmp.iterdir()), within_s=DEADLINE_S)
 
 
 def test_an_interrupt_is_the_parents_to_decide_about(programs: Path, tmp_path: Path) -> None:
@@ -214,7 +207,7 @@ def test_an_interrupt_is_the_parents_to_decide_about(programs: Path, tmp_path: P
     output, _ = script.communicate(timeout=DEADLINE_S)
     assert output == "interrupted\n"
     assert script.returncode == 0
-    soon(lambda: all(has_ended(pid) for pid in [job, *family]))
+    eventually_blocking(lambda: all(has_ended(pid) for pid in [job, *family]), within_s=DEADLINE_S)
 
 
 def descendants(pid: int) -> list[int]:
@@ -229,7 +222,7 @@ def test_a_child_that_dies_fails_the_jobs_with_its_last_words(programs: Path, tm
     mark = tmp_path / "mark"
     with local(2, programs=programs) as grid:
         handle = grid.submit("linger", args=[mark])
-        soon(lambda: mark.exists() and mark.read_text().endswith("\n"))
+        eventually_blocking(lambda: mark.exists() and mark.read_text().endswith("\n"), within_s=DEADLINE_S)
         family = descendants(os.getpid())
         for pid in family:
             with suppress(ProcessLookupError):  # Some end with those before them.

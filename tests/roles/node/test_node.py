@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.kit.a_node import a_node, ask, form, left_in, post, say, unzipped
+from tests.kit.eventually import eventually
 
 from wakugumi.core.ids import job_id_from_name, show_job_id
 from wakugumi.limits.units import MIB
@@ -290,9 +291,7 @@ async def test_a_job_whose_time_is_over_is_gone_and_runs_anew(tmp_path: Path) ->
     async with a_node(tmp_path, keep_s=0.1) as at:
         assert (await ask(at.http, run("x"))).status == 200
         done = Path(at.node.station.folder) / show_job_id(job_id_from_name("x")) / ".done"
-        async with asyncio.timeout(20):
-            while done.exists():  # noqa: ASYNC110 - a folder rings no bell
-                await asyncio.sleep(0.02)
+        await eventually(lambda: not done.exists())
         assert (await ask(at.http, run("x"))).status == 200
         assert at.runs == 2
 

@@ -8,8 +8,8 @@ import signal
 from pathlib import Path
 
 import pytest
+from tests.kit.eventually import eventually_blocking
 
-PATIENCE = 200
 """Looks at something that takes a moment; each costs a process, so this is far more than enough."""
 
 
@@ -18,7 +18,7 @@ def show(waku, job: str) -> dict[str, object]:
 
 
 def wait_for_state(waku, job: str, state: str) -> None:
-    assert any(show(waku, job)["state"] == state for _ in range(PATIENCE))
+    eventually_blocking(lambda: show(waku, job)["state"] == state)
 
 
 @pytest.mark.spec("K1")

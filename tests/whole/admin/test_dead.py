@@ -7,6 +7,7 @@ import os
 import socket
 
 import pytest
+from tests.kit.eventually import eventually_blocking
 
 from wakugumi.wire import frame as fr
 from wakugumi.wire.messages.job import JobResult, write_credit
@@ -14,7 +15,6 @@ from wakugumi.wire.messages.payload import encode
 
 ATTEMPTS = 5
 DEADLINE_S = 60.0
-PATIENCE = 200
 
 
 def one_attempt(grid, result: JobResult | None = None) -> None:
@@ -83,7 +83,7 @@ def test_dead_jobs_are_chosen_by_pattern_and_reason_and_dropped(grid, waku) -> N
         for _ in range(ATTEMPTS):
             one_attempt(grid)
     eu, us = jobs
-    assert any(len(dead(waku)) == 2 for _ in range(PATIENCE))
+    eventually_blocking(lambda: len(dead(waku)) == 2)
     assert set(dead(waku).values()) == {"worker-lost"}
     assert waku("dead", "list", "--pattern", "job.assign.eu.>", "-o", "quiet").stdout == f"{eu}\n"
     assert waku("dead", "drop", "--pattern", "job.assign.eu.>", "--reason", "ack-late").stdout == "0 jobs dropped\n"

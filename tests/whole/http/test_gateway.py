@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.kit.eventually import eventually
 from tests.kit.fake_group import (
     Asked,
     FakeGroup,
@@ -18,7 +19,6 @@ from tests.kit.fake_group import (
     groups_of,
     left_on_disk,
     submit,
-    until,
     until_state,
 )
 from tests.whole.conftest import Running
@@ -62,7 +62,7 @@ async def test_a_killed_gateway_leaves_its_accepted_jobs_to_another(home: Path, 
         for name in names:
             heard = await submit(port, name, name.encode() * sizes[name], query="?async=1")
             assert heard.status == 202
-        await until(lambda: sum(name.startswith("run") for group in groups for name in group.names) == 15)
+        await eventually(lambda: sum(name.startswith("run") for group in groups for name in group.names) == 15)
         first.signal(signal.SIGKILL)
         first.process.wait()
         is_open.set()
@@ -74,7 +74,7 @@ async def test_a_killed_gateway_leaves_its_accepted_jobs_to_another(home: Path, 
         assert set(asked) == {name for name in names if name.startswith("run")}
         bodies = {asked.path: asked.body for group in groups for asked in group.dispatched}
         assert all(len(bodies[f"/dispatch/{name}"]) > sizes[name] for name in names)
-        await until(lambda: left_on_disk(state) == [])
+        await eventually(lambda: left_on_disk(state) == [])
 
 
 @pytest.mark.anyio
@@ -86,7 +86,7 @@ async def test_it_says_where_it_is_and_ends_in_order(home: Path, start: Start) -
         group.behave = group.hold
         waiting = asyncio.get_running_loop().create_task(submit(port, "tuesday"))
         await group.arrived.wait()
-        await until(lambda: len(group.dispatched) == 2)
+        await eventually(lambda: len(group.dispatched) == 2)
         gate.signal(signal.SIGTERM)
         await asyncio.get_running_loop().run_in_executor(None, gate.until, lambda text: "draining" in text)
         group.open.set()

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.kit.fake_group import FORM, Caller, call, form, submit, until, until_state
+from tests.kit.eventually import eventually
+from tests.kit.fake_group import FORM, Caller, call, form, submit, until_state
 from tests.whole.conftest import Running
 
 pytestmark = pytest.mark.anyio
@@ -67,7 +68,7 @@ async def test_jobs_go_through_real_groups_and_survive_one_of_them(home: Path, s
     began, go = home / "began", home / "go"
     query = f"?program=stay&arg={began}&arg={go}"
     assert (await submit(port, "stay", b"1", "Prefer: respond-async", query=query)).status == 202
-    await until(began.exists)
+    await eventually(began.exists)
     where = (await until_state(port, "stay", "running"))["group"]
     async with Caller(port) as caller:
         await caller.head("POST", f"/submit/stay{query}", FORM, f"Content-Length: {len(form(b'1'))}")

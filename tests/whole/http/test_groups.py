@@ -11,9 +11,9 @@ import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
+from tests.kit.eventually import eventually_blocking
 from tests.kit.tools import tool
 from tests.whole.conftest import WITHIN_S, GridHere, Running
 
@@ -42,13 +42,6 @@ def ask(address: str, method: str, path: str, body: bytes | None = None) -> tupl
     said = answer.status, answer.read()
     connection.close()
     return said
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = monotonic() + WITHIN_S
-    while not holds():
-        assert monotonic() < deadline
-        sleep(0.01)
 
 
 @pytest.mark.spec("N2", "C5")
@@ -130,7 +123,7 @@ def test_a_leader_that_is_killed_in_the_midst_answers_the_same_id_and_it_was_run
         body = form(b"input")
         head = f"POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {len(body)}\r\n"
         caller.sendall(f"{head}Content-Type: {FORM['Content-Type']}\r\n\r\n".encode() + body)
-        until(runs.exists)
+        eventually_blocking(runs.exists)
         leader.signal(signal.SIGKILL)
         leader.end()
         assert caller.recv(1) == b""

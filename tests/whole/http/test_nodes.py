@@ -11,10 +11,10 @@ import threading
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
 from tests.kit.certificates import make_certificates
+from tests.kit.eventually import eventually_blocking
 from tests.kit.tools import tool
 from tests.whole.conftest import WITHIN_S, Running, Waku
 
@@ -58,12 +58,6 @@ class Place:
 
     def run_count(self) -> int:
         return len(self.runs.read_text().splitlines()) if self.runs.exists() else 0
-
-    def wait_for(self, holds: Callable[[], bool]) -> None:
-        until = monotonic() + WITHIN_S
-        while not holds():
-            assert monotonic() < until
-            sleep(0.01)
 
 
 @pytest.fixture
@@ -123,7 +117,7 @@ def test_curl_is_told_busy_while_it_sends_a_gigabyte(place: Place) -> None:
     ]
     for thread in threads:
         thread.start()
-    place.wait_for(lambda: place.run_count() == 2)
+    eventually_blocking(lambda: place.run_count() == 2)
     for way in ("Expect:", "Expect: 100-continue", "Transfer-Encoding: chunked"):
         assert curl("-H", way, "-F", f"file=@{large}", f"{node.http}/run/more", "-o", out)[0] == 503
         assert b'"code":"busy"' in out.read_bytes()
@@ -188,7 +182,7 @@ def test_send_waits_for_a_busy_node_if_it_is_told_to(place: Place, start: Start,
     file = place.folder / "in.txt"
     file.write_text("hello")
     first = start("send", node.lines, file, "--id", "one")
-    place.wait_for(lambda: place.run_count() == 1)
+    eventually_blocking(lambda: place.run_count() == 1)
     busy = waku("send", node.lines, file, "--id", "two")
     assert (busy.returncode, "is busy" in busy.stderr) == (1, True)
     second = start("send", node.lines, file, "--id", "two", "--wait", "50", "--out", place.folder / "two.zip")
@@ -210,7 +204,7 @@ def test_a_node_that_was_killed_answers_for_what_it_had_finished_and_runs_what_w
     assert curl("-F", f"file=@{file}", f"{node.http}/run/done?program=copy", "-o", out)[0] == 200
     before = out.read_bytes()
     start("send", node.lines, file, "--id", "cut")
-    place.wait_for(lambda: place.run_count() == 2)
+    eventually_blocking(lambda: place.run_count() == 2)
     node.running.signal(signal.SIGKILL)
     node.running.end()
     remains = place.jobs / show_job_id(job_id_from_name("cut"))
@@ -218,7 +212,7 @@ def test_a_node_that_was_killed_answers_for_what_it_had_finished_and_runs_what_w
     (place.jobs / ".receiving" / "received-1").write_bytes(b"half of it")
 
     node = place.node("--interrupted-hours", hours, program="wait")
-    place.wait_for(lambda: remains.exists() is (hours != "0"))
+    eventually_blocking(lambda: remains.exists() is (hours != "0"))
     assert list((place.jobs / ".receiving").iterdir()) == []
     file.write_text("something else")
     assert curl("-F", f"file=@{file}", f"{node.http}/run/done", "-o", out)[0] == 200
@@ -236,7 +230,7 @@ def test_a_node_that_is_told_to_stop_answers_who_waits_and_ends_well(place: Plac
     file = place.folder / "in.txt"
     file.write_text("hello")
     sending = start("send", node.lines, file)
-    place.wait_for(lambda: place.run_count() == 1)
+    eventually_blocking(lambda: place.run_count() == 1)
     node.running.signal(signal.SIGTERM)
     node.running.until(lambda text: "draining" in text)
     assert curl(f"{node.http}/health", "-o", os.devnull)[0] == 503
@@ -253,7 +247,7 @@ def test_a_node_works_for_a_leader_too_over_the_same_slots(place: Place, start: 
     file, out = place.folder / "in.txt", place.folder / "out.zip"
     file.write_text("hello")
     by_frames = start("run", "wait", "--leader", address, "--file", file, "--", "in.txt")
-    place.wait_for(lambda: place.run_count() == 1)
+    eventually_blocking(lambda: place.run_count() == 1)
     assert curl("-F", f"file=@{file}", f"{node.http}/run/x", "-o", out)[0] == 503
     place.gate.touch()
     assert by_frames.end()[:2] == (0, "hello")

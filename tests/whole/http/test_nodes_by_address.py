@@ -14,19 +14,13 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
+from tests.kit.eventually import eventually_blocking
 from tests.whole.conftest import WITHIN_S, Running, Waku
 
 from wakugumi.app.serve.free_ports import free_port
 
 Start = Callable[..., Running]
 JOBS = 10
-
-
-def _until(told: Callable[[], object], what: str) -> None:
-    until = monotonic() + WITHIN_S
-    while not told():
-        assert monotonic() < until, what
-        sleep(0.02)  # between two looks at a thing that has a deadline
 
 
 @pytest.fixture
@@ -76,7 +70,7 @@ def test_a_leader_killed_and_started_anew_loses_nothing_and_runs_nothing_twice(s
     assert leader.line().endswith(str(port))
     with ThreadPoolExecutor(JOBS) as pool:
         answers = [pool.submit(_post, port, f"job-{number}", b"%d\n" % number) for number in range(JOBS)]
-        _until(lambda: len(_ran(counting)) == 6, "both nodes never had their slots full")
+        eventually_blocking(lambda: len(_ran(counting)) == 6, "both nodes never had their slots full")
         leader.signal(signal.SIGKILL)
         leader.process.wait()
         again = start(*words)
@@ -98,7 +92,7 @@ def test_a_node_killed_in_the_midst_loses_nothing(start: Start, waku: Waku, coun
     port = int(address.rpartition(":")[2])
     with ThreadPoolExecutor(JOBS) as pool:
         answers = [pool.submit(_post, port, f"job-{number}", b"%d\n" % number) for number in range(4)]
-        _until(lambda: len(_ran(counting)) == 3, "the node never had its slots full")
+        eventually_blocking(lambda: len(_ran(counting)) == 3, "the node never had its slots full")
         dying.signal(signal.SIGKILL)
         dying.process.wait()
 

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from tests.kit.eventually import eventually_blocking
 from tests.kit.processes import has_ended
 from tests.whole.conftest import SCRIPTS, Running, Waku
 
@@ -194,7 +194,9 @@ def test_what_it_leaves_running_is_ended_in_every_way(place: Path, start, home: 
     (place / "out").chmod(0o777)
     handle = Client(leader)
     handle.submit("stay", args=[f"{place}/out/pids"])
-    until(lambda: (place / "out/pids").exists() and len((place / "out/pids").read_text().split()) == 2)
+    eventually_blocking(
+        lambda: (place / "out/pids").exists() and len((place / "out/pids").read_text().split()) == 2,
+    )
     pids = [int(pid) for pid in (place / "out/pids").read_text().split()]
     inner = int(Path(f"/proc/{worker.process.pid}/task/{worker.process.pid}/children").read_text().split()[0])
     for process in (worker.process.pid, inner):  # Guardian and worker in the same moment, as far as that can be.
@@ -205,7 +207,7 @@ def test_what_it_leaves_running_is_ended_in_every_way(place: Path, start, home: 
     folders = ["--programs", place / "bin", "--jobs", place / "jobs", "--cache", place / "cache"]
     again = start("worker", *leader.split(":"), "job.assign.>", *folders, "--run-as", str(UID))
     again.until(lambda text: "the leader speaks version" in text)
-    until(lambda: all(map(has_ended, pids)))
+    eventually_blocking(lambda: all(map(has_ended, pids)))
     handle.close()
 
 
@@ -257,7 +259,7 @@ def test_a_result_that_a_program_forges_of_a_linked_input_is_none(place: Path, s
     with Client(leader) as client:
         client.put_cache("data", {"big": home / "big"})
         job = client.submit("forge", args=[f"{place}/out/forged"], files={"big": Cached("data")})
-        until((place / "out/forged").exists)
+        eventually_blocking((place / "out/forged").exists)
         directory = place / "jobs" / job.id
         assert ((directory / ".done").stat().st_uid, directory.stat().st_uid) == (0, UID), "it is linked"
 
@@ -265,7 +267,7 @@ def test_a_result_that_a_program_forges_of_a_linked_input_is_none(place: Path, s
             worker.process.send_signal(signal.SIGTERM)  # The second one ends it at once.
             return worker.process.poll() is not None
 
-        until(is_stopped)
+        eventually_blocking(is_stopped)
     assert not directory.exists()
 
 
@@ -574,7 +576,7 @@ def test_a_worker_and_a_node_of_root_say_so_and_others_do_not(place: Path, start
     url = node.line().split()[0]
     assert "is root on this machine" in node.until(lambda text: "\n" in text).splitlines()[0]
     group = start("leader", "0", "--memory", "--node", f"{url},name=far").line()
-    until(lambda: "far: programs run as root" in waku("workers", "list", "--leader", group).stderr)
+    eventually_blocking(lambda: "far: programs run as root" in waku("workers", "list", "--leader", group).stderr)
     monkeypatch.delenv("WAKU_LEADER")
     embedded = waku("run", SCRIPTS.parent / "bin/python", "--", "-c", "print('hello')")
     assert embedded.stdout == "hello\n"
@@ -588,10 +590,3 @@ def ran(url: str, content: bytes) -> zipfile.ZipFile:
     request = urllib.request.Request(url, head + content + b"\r\n--x--\r\n", headers)
     with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
         return zipfile.ZipFile(BytesIO(answer.read()))
-
-
-def until(holds: Callable[[], bool]) -> None:
-    give_up_at = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < give_up_at
-        time.sleep(0.02)

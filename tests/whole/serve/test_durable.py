@@ -8,11 +8,11 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
 from tests.app.conftest import ScriptedLeader
-from tests.whole.conftest import WITHIN_S, Running, Waku
+from tests.kit.eventually import eventually_blocking
+from tests.whole.conftest import Running, Waku
 
 from wakugumi.app.serve.free_ports import free_port
 
@@ -24,13 +24,6 @@ pytestmark = pytest.mark.spec("L7")
 @pytest.fixture
 def state(home: Path) -> Path:
     return home / "state"
-
-
-def _until(told: Callable[[], bool]) -> None:
-    until = monotonic() + WITHIN_S
-    while not told():
-        assert monotonic() < until
-        sleep(0.02)  # between two looks at a thing that has a deadline
 
 
 @pytest.mark.spec("L4", "F9", "W4")
@@ -48,7 +41,7 @@ def test_running_programs_outlive_their_leader_and_nothing_runs_twice(
         words = [began, go_on] if program == "stay" else ["x"]
         done = waku("submit", program, "--id", job, "--leader", address, "--", *words)
         assert done.returncode == 0, done.stderr
-    _until(began.exists)
+    eventually_blocking(began.exists)
     began.unlink()
     leader.process.kill()
     leader.end()

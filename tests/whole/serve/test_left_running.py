@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from http.client import HTTPConnection
 from pathlib import Path
-from time import monotonic, sleep
 from urllib.request import Request, urlopen
 
 import pytest
+from tests.kit.eventually import eventually_blocking
 from tests.kit.processes import has_ended
 from tests.whole.conftest import WITHIN_S, Running
 
@@ -57,16 +57,9 @@ def pids_in(notes: Path) -> list[int]:
     return [int(word) for word in file.read_text().split()] if file.exists() else []
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    give_up_at = monotonic() + WITHIN_S
-    while not is_so():
-        assert monotonic() < give_up_at
-        sleep(0.01)
-
-
 def began(notes: Path) -> list[int]:
     """The ids of all that the first run has started."""
-    until(lambda: len(pids_in(notes)) == COUNT)
+    eventually_blocking(lambda: len(pids_in(notes)) == COUNT)
     return pids_in(notes)
 
 
@@ -77,12 +70,12 @@ def kill_together(guardian: int, *, worker_first: bool) -> None:
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in pids:
             os.kill(pid, number)
-    until(lambda: all(has_ended(pid) for pid in pids))
+    eventually_blocking(lambda: all(has_ended(pid) for pid in pids))
 
 
 def nothing_lived_on(notes: Path, pids: Sequence[int]) -> None:
     """Seen by the second run of the job itself."""
-    until((notes / "runs").exists)
+    eventually_blocking((notes / "runs").exists)
     assert not (notes / "alive").exists(), (notes / "alive").read_text()
     assert all(map(has_ended, pids))
 
@@ -174,7 +167,7 @@ def test_what_an_embedded_grid_left_is_ended_by_its_parent_or_by_the_next_one(
         first.communicate("\n", timeout=WITHIN_S)
     if parent == "dies":
         with script("calcA") as second:
-            until(lambda: all(map(has_ended, pids)) and len(folders()) == 1)
+            eventually_blocking(lambda: all(map(has_ended, pids)) and len(folders()) == 1)
             second.communicate("\n", timeout=WITHIN_S)
     assert all(map(has_ended, pids))
     assert folders() == []

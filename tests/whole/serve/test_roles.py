@@ -6,19 +6,18 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from uuid import UUID
 
 import pytest
+from tests.kit.eventually import eventually_blocking
 
 from wakugumi.errors import EXIT_NO_LEADER
 from wakugumi.wire import frame as fr
 from wakugumi.wire.messages.job import JobResult
 from wakugumi.wire.messages.payload import encode
 
-PATIENCE = 200
 """Looks at something that takes a moment; each costs a process, so this is far more than enough."""
 
 
@@ -156,10 +155,6 @@ def test_a_worker_takes_its_limits_from_the_old_variables(grid, start, waku, pro
     assert "WORKER_CPU_CAP is 7, and must be 0.1 to 0.95" in wrong.stderr
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    assert any(condition() for _ in range(PATIENCE))
-
-
 def states(waku) -> list[str]:
     return [row["state"] for row in json.loads(waku("jobs", "list", "-o", "json").stdout)["jobs"]]
 
@@ -168,7 +163,7 @@ def states(waku) -> list[str]:
 def test_a_worker_told_to_stop_finishes_what_it_runs(grid, waku, home: Path) -> None:
     began, go = home / "began", home / "go"
     waku("submit", "stay", "--id", "one", "--", began, go)
-    wait_for(lambda: states(waku) == ["running"])
+    eventually_blocking(lambda: states(waku) == ["running"])
     grid.worker.signal(signal.SIGTERM)
     grid.worker.until(lambda text: "draining" in text)
     go.touch()
@@ -182,19 +177,19 @@ def test_a_worker_told_to_stop_finishes_what_it_runs(grid, waku, home: Path) -> 
 @pytest.mark.spec("W3")
 def test_a_second_signal_ends_a_worker_at_once_and_its_programs_with_it(grid, waku, home: Path) -> None:
     waku("submit", "forever")
-    wait_for(lambda: states(waku) == ["running"])
+    eventually_blocking(lambda: states(waku) == ["running"])
     grid.worker.signal(signal.SIGINT)
     grid.worker.until(lambda text: "draining" in text)
     grid.worker.signal(signal.SIGINT)
     code, _, _ = grid.worker.end()
     assert code == 0
-    wait_for(lambda: states(waku) == ["queued"] or states(waku) == ["backoff"])
+    eventually_blocking(lambda: states(waku) == ["queued"] or states(waku) == ["backoff"])
 
 
 def test_a_leader_told_to_stop_lets_running_jobs_finish(grid, waku, home: Path) -> None:
     began, go = home / "began", home / "go"
     waku("submit", "stay", "--id", "one", "--", began, go)
-    wait_for(lambda: states(waku) == ["running"])
+    eventually_blocking(lambda: states(waku) == ["running"])
     grid.leader.signal()
     grid.leader.until(lambda text: "draining" in text)
     go.touch()
@@ -220,7 +215,7 @@ def test_up_ends_at_once_if_told_twice_and_leaves_no_program(start, waku, progra
     up = start("up", "0", "--programs", programs, "--jobs", home.parent / "jobs")
     address = up.line()
     waku("submit", "forever", "--leader", address)
-    wait_for(lambda: states(lambda *words: waku(*words, "--leader", address)) == ["running"])
+    eventually_blocking(lambda: states(lambda *words: waku(*words, "--leader", address)) == ["running"])
     up.signal()
     up.signal(signal.SIGINT)
     code, _, said = up.end()

@@ -11,10 +11,10 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
+from tests.kit.eventually import eventually_blocking
 from tests.whole.conftest import WITHIN_S, Running
 
 NOBODY = "127.0.0.1:1"
-PATIENCE = 200
 """Looks at something that takes a moment; each costs a process, so this is far more than enough."""
 
 
@@ -125,7 +125,7 @@ def test_a_map_ends_well_though_one_of_its_leaders_is_killed(
     (programs / "held").chmod(0o755)
     running = start("map", "held", inputs, "--cap", "8")
     status = ("status", "--leader", fleet.addresses[0], "-o", "json")
-    assert any(json.loads(waku(*status).stdout)["running"] for _ in range(PATIENCE))
+    eventually_blocking(lambda: json.loads(waku(*status).stdout)["running"])
     fleet.leaders[0].signal(signal.SIGKILL)
     fleet.workers[0].signal(signal.SIGKILL)
     running.until(lambda text: f"no leader at {fleet.addresses[0]}" in text)

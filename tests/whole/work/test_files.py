@@ -10,10 +10,10 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
-from tests.whole.conftest import WAKU, WITHIN_S, GridHere, Running, Waku
+from tests.kit.eventually import eventually_blocking
+from tests.whole.conftest import WAKU, GridHere, Running, Waku
 
 import wakugumi
 from wakugumi.app.serve.free_ports import free_port
@@ -26,13 +26,6 @@ MIB = 1024 * 1024
 def _content(size: int, seed: int = 1) -> bytes:
     """What no compression makes smaller."""
     return random.Random(seed).randbytes(size)
-
-
-def _until(told: Callable[[], bool], what: str) -> None:
-    until = monotonic() + WITHIN_S
-    while not told():
-        assert monotonic() < until, what
-        sleep(0.05)  # between two looks at a thing that has a deadline
 
 
 @pytest.fixture
@@ -109,7 +102,10 @@ def test_a_large_result_is_still_there_when_its_leader_was_killed(
     words = ["--leader", address]
     done = waku("submit", "twice", "--id", "kept", "--file", "big.bin", *words, "--", "big.bin", "double.bin")
     assert done.returncode == 0, done.stderr
-    _until(lambda: '"ok"' in waku("jobs", "show", "kept", *words, "-o", "json").stdout, "the job did not end")
+    eventually_blocking(
+        lambda: '"ok"' in waku("jobs", "show", "kept", *words, "-o", "json").stdout,
+        "the job did not end",
+    )
     leader.process.kill()
     leader.end()
     assert start("leader", port, "--state", state).line() == address
@@ -149,13 +145,13 @@ def test_a_cache_is_put_once_and_used_by_name(bulk_programs: Path, start: Start,
 
     _worker(start, address, bulk_programs, "late")
     warmed = bulk_programs.parent / "cache-late" / "data-v1" / "a.bin"
-    _until(warmed.exists, "a worker that joined later was not warmed")
+    eventually_blocking(warmed.exists, "a worker that joined later was not warmed")
     assert warmed.read_bytes() == content
 
     rows = json.loads(waku("caches", "list", "-o", "json", env=env).stdout)["rows"]
     assert [(row["cache"], row["files"]) for row in rows] == [("data-v1", 2)]
     assert waku("caches", "drop", "data-v1", env=env).returncode == 0
-    _until(lambda: not warmed.exists(), "it was not dropped")
+    eventually_blocking(lambda: not warmed.exists(), "it was not dropped")
     gone = waku("run", "sum", "--cached", "data-v1/a.bin", "--", "a.bin", env=env)
     assert gone.returncode == 1
     assert "data-v1" in gone.stderr
@@ -175,7 +171,7 @@ def test_a_killed_leader_still_knows_its_caches(bulk_programs: Path, start: Star
     start("leader", port, "--state", state).line()
     _worker(start, address, bulk_programs, "w2")
     warmed = bulk_programs.parent / "cache-w2" / "data-v1" / "a.bin"
-    _until(warmed.exists, "the new leader did not warm a new worker")
+    eventually_blocking(warmed.exists, "the new leader did not warm a new worker")
     assert warmed.read_bytes() == _content(MIB)
 
 
@@ -211,7 +207,7 @@ def test_one_worker_that_cannot_write_is_told_and_the_others_have_it(
     poor = subprocess.Popen(["/bin/bash", "-c", command], stderr=subprocess.PIPE)
     try:
         env = os.environ | {"WAKU_LEADER": address}
-        _until(lambda: "poor" in waku("workers", "list", env=env).stdout, "it did not come")
+        eventually_blocking(lambda: "poor" in waku("workers", "list", env=env).stdout, "it did not come")
         (home / "a.bin").write_bytes(_content(3 * MIB))
         done = waku("caches", "put", "data-v1", "a.bin", "-o", "json", env=env)
         assert done.returncode == 1

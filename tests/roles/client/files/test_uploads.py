@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.roles.client.test_grid import Peer, ScriptedLeader, scripted, soon
+from tests.kit.eventually import eventually
+from tests.roles.client.test_grid import Peer, ScriptedLeader, scripted
 from tests.roles.client.test_several_leaders import next_but
 
 from wakugumi.adapters.blobs.place import FolderPlace
@@ -139,7 +140,7 @@ async def test_many_jobs_with_the_same_file_put_it_once(
         for frame in frames:
             misses(peer, frame.msg_id, BIG)
         on_their_way = grid._session._uploads._puts
-        await soon(lambda: [len(each.waiting) for each in on_their_way.values()] == [len(jobs)])
+        await eventually(lambda: [len(each.waiting) for each in on_their_way.values()] == [len(jobs)])
         all_asked.set()
         again = [await submitted(peer) for _ in jobs]
         assert {frame.msg_id for frame in again} == {frame.msg_id for frame in frames}
@@ -168,7 +169,7 @@ async def test_after_a_lost_connection_the_put_goes_on_at_the_next_one(
             job = await grid.submit("p", files={"big.bin": big})
             frame = await submitted(first)
             misses(first, frame.msg_id, BIG)
-            await soon(lambda: bool(grid.transfers()))
+            await eventually(lambda: bool(grid.transfers()))
             first.hang_up()
             second = await leader.peer()
             assert grid.transfers() == []
@@ -218,7 +219,7 @@ async def test_an_adopted_jobs_files_are_put_where_it_goes(tmp_path: Path, big: 
             url = ",".join(f"127.0.0.1:{leader.port}" for leader in leaders)
             grid = await stack.enter_async_context(connect(url, cap=2, grace_s=0.2))
             peers = [await one for one in coming]
-        await soon(lambda: all(row.connected for row in grid.status().leaders))
+        await eventually(lambda: all(row.connected for row in grid.status().leaders))
         job = await grid.submit("p", files={"big.bin": big})
         frame = await submitted(peers[0])
         misses(peers[0], frame.msg_id, BIG)
@@ -345,7 +346,7 @@ async def test_a_place_without_room_lets_another_leader_have_the_job(
             url = ",".join(f"127.0.0.1:{leader.port}" for leader in leaders)
             grid = await stack.enter_async_context(connect(url, cap=2))
             peers = [await one for one in coming]
-        await soon(lambda: all(row.connected for row in grid.status().leaders))
+        await eventually(lambda: all(row.connected for row in grid.status().leaders))
         job = await grid.submit("p", files={"big.bin": big})
         frame = await submitted(peers[0])
         misses(peers[0], frame.msg_id, BIG)
@@ -371,7 +372,7 @@ async def test_a_cancel_while_a_place_without_room_is_given_time_ends_the_job(
         misses(peer, frame.msg_id, BIG)
         assert await submitted(peer) == frame
         misses(peer, frame.msg_id, BIG)
-        await soon(lambda: any(each.later for each in grid._session._uploads._held.values()))
+        await eventually(lambda: any(each.later for each in grid._session._uploads._held.values()))
         await job.cancel()
         assert (await job).reason == "cancelled"
 
@@ -462,7 +463,7 @@ async def test_a_job_that_is_cancelled_while_its_files_travel_ends_and_they_stop
         job = await grid.submit("p", files={"big.bin": big})
         frame = await submitted(peer)
         misses(peer, frame.msg_id, BIG)
-        await soon(lambda: any(row.done_bytes for row in grid.transfers()))
+        await eventually(lambda: any(row.done_bytes for row in grid.transfers()))
         (row,) = grid.transfers()
         assert (row.name, row.total_bytes, row.what) == ("big.bin", len(BIG), "sending")
         await job.cancel()
@@ -563,7 +564,7 @@ async def test_a_leader_whose_welcome_is_slow_gets_its_files_by_reference_all_th
         coming = group.create_task(leader.peer())
         async with connect(f"127.0.0.1:{leader.port}", old_leader=True) as grid:
             peer = await coming
-            await soon(lambda: grid.status().connected)
+            await eventually(lambda: grid.status().connected)
             assert grid.status().old_leader
             large = await grid.submit("p", files={"big.bin": big})
             small = await grid.submit("p")
@@ -583,13 +584,13 @@ async def test_a_job_that_is_cancelled_while_its_leader_has_not_said_welcome_end
         coming = group.create_task(leader.peer())
         async with connect(f"127.0.0.1:{leader.port}", old_leader=True) as grid:
             peer = await coming
-            await soon(lambda: grid.status().connected)
+            await eventually(lambda: grid.status().connected)
             job = await grid.submit("p", files={"big.bin": big})
-            await soon(lambda: any(each.waiting for each in grid._session._uploads._strangers.values()))
+            await eventually(lambda: any(each.waiting for each in grid._session._uploads._strangers.values()))
             await job.cancel()
             assert (await job).reason == "cancelled"
             peer.send(fr.WELCOME, payload=encode(Welcome("test", [BLOBS], (tmp_path / "place").as_uri())))
-            await soon(lambda: not grid.status().old_leader)
+            await eventually(lambda: not grid.status().old_leader)
             assert fr.SUBMIT_JOB not in [seen.type for seen in peer.seen]
 
 
@@ -605,7 +606,7 @@ async def test_what_does_not_fit_an_old_leader_goes_to_one_that_takes_blobs(tmp_
             coming = [group.create_task(leader.peer()) for leader in (old, new)]
             grid = await stack.enter_async_context(connect(f"127.0.0.1:{old.port},127.0.0.1:{new.port}"))
             peers = [await one for one in coming]
-        await soon(lambda: all(row.connected for row in grid.status().leaders))
+        await eventually(lambda: all(row.connected for row in grid.status().leaders))
         jobs = [await grid.submit("p", files={"huge.bin": huge}) for _ in range(3)]
         frames = [await submitted(peers[1]) for _ in jobs]
         for frame in frames:
@@ -634,7 +635,7 @@ async def test_a_job_that_sets_variables_goes_past_an_old_leader_to_one_that_tak
             coming = [group.create_task(leader.peer()) for leader in (old, new)]
             grid = await stack.enter_async_context(connect(f"127.0.0.1:{old.port},127.0.0.1:{new.port}"))
             peers = [await one for one in coming]
-        await soon(lambda: all(row.connected for row in grid.status().leaders))
+        await eventually(lambda: all(row.connected for row in grid.status().leaders))
         jobs = [await grid.submit("p", env={"SEED": str(number)}) for number in range(6)]
         for frame in [await submitted(peers[1]) for _ in jobs]:
             peers[1].result(JobId(frame.msg_id))
@@ -695,7 +696,7 @@ async def test_leaving_while_files_travel_ends_at_once(
     async with asyncio.timeout(20), grid_with_place(tmp_path / "place") as (grid, peer, _leader):
         job = await grid.submit("p", files={"big.bin": big})
         misses(peer, (await submitted(peer)).msg_id, BIG)
-        await soon(lambda: any(row.done_bytes for row in grid.transfers()))
+        await eventually(lambda: any(row.done_bytes for row in grid.transfers()))
     with pytest.raises(Refused) as caught:
         await job
     assert caught.value.code == "closed"
