@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.kit.a_leader import Running
 from tests.kit.eventually import eventually
+from tests.kit.form import FORM, form
 from tests.kit.http_peer import Answer, HttpPeer
 
 from wakugumi.adapters.blobs.place import FolderPlace
@@ -19,14 +20,6 @@ from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.roles.leader.http.pages import GroupPages
 from wakugumi.roles.leader.leader import Leader
 from wakugumi.roles.leader.settings import LeaderSettings
-
-BOUNDARY = "----a-boundary"
-FORM = f"Content-Type: multipart/form-data; boundary={BOUNDARY}"
-
-
-def form(content: bytes = b"1,2,3", file_name: str = "in.csv", field: str = "file") -> bytes:
-    head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{field}"; filename="{file_name}"\r\n\r\n'
-    return head.encode() + content + f"\r\n--{BOUNDARY}--\r\n".encode()
 
 
 def files_of(answer: Answer) -> dict[str, bytes]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.kit.eventually import eventually
+from tests.kit.form import FORM
 
 from wakugumi.adapters.net.link import Address
 from wakugumi.adapters.programs.default_command import parse_command
@@ -138,18 +139,13 @@ def unzipped(data: bytes) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def form(content: bytes, name: str = "in.txt", *, field: str = "file") -> bytes:
-    disposition = f'form-data; name="{field}"; filename="{name}"'.encode()
-    return b"--B\r\nContent-Disposition: " + disposition + b"\r\n\r\n" + content + b"\r\n--B--\r\n"
-
-
 def post(path: str, body: bytes, *headers: str, length: int | None = None) -> bytes:
     """A whole request, as anybody may write it."""
     lines = [
         f"POST {path} HTTP/1.1",
         "Host: localhost",
         "Connection: close",
-        "Content-Type: multipart/form-data; boundary=B",
+        FORM,
         *([f"Content-Length: {len(body) if length is None else length}"] if length != -1 else []),
         *headers,
     ]

@@ -12,19 +12,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.kit.eventually import eventually
+from tests.kit.form import form
 
 from wakugumi.core.gateway.groups import GroupAt
 from wakugumi.roles.gateway.server import GatewayServer
 from wakugumi.roles.gateway.settings import GatewaySettings
 
 DEADLINE_S = 20.0
-BOUNDARY = "xyz"
-FORM = f"Content-Type: multipart/form-data; boundary={BOUNDARY}"
-
-
-def form(content: bytes, name: str = "file", file_name: str = "input.txt", boundary: str = BOUNDARY) -> bytes:
-    head = f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"; filename="{file_name}"\r\n\r\n'
-    return head.encode() + content + f"\r\n--{boundary}--\r\n".encode()
 
 
 class Asked(NamedTuple):
@@ -263,7 +257,8 @@ async def submit(port: int, name: str, content: bytes = b"input", *lines: str, q
     """With a boundary of its own, as every client has one."""
     boundary = secrets.token_hex(8)
     head = f"Content-Type: multipart/form-data; boundary={boundary}"
-    return await call(port, "POST", f"/submit/{name}{query}", form(content, boundary=boundary), head, *lines)
+    body = form(content, boundary=boundary)
+    return await call(port, "POST", f"/submit/{name}{query}", body, head, *lines)
 
 
 async def submit_until_taken(port: int, name: str, content: bytes = b"input", *, query: str = "") -> Heard:

@@ -15,7 +15,6 @@ from tests.kit.eventually import eventually
 from tests.kit.fake_group import (
     DEADLINE_S,
     FAILED,
-    FORM,
     Asked,
     Caller,
     FakeGroup,
@@ -25,13 +24,13 @@ from tests.kit.fake_group import (
     a_problem,
     a_result,
     call,
-    form,
     groups_of,
     left_on_disk,
     submit,
     submit_until_taken,
     until_state,
 )
+from tests.kit.form import FORM, form
 
 from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
 from wakugumi.core.ids import job_id_from_name

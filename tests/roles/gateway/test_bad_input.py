@@ -9,18 +9,17 @@ from pathlib import Path
 import pytest
 from tests.kit.eventually import eventually
 from tests.kit.fake_group import (
-    FORM,
     Caller,
     FakeGroup,
     GatewayHere,
     a_gateway,
     call,
-    form,
     groups_of,
     left_on_disk,
     open_files,
     submit,
 )
+from tests.kit.form import FORM, FORM_TYPE, form
 
 from wakugumi.adapters.gateway_store.interface import Totals
 from wakugumi.adapters.http import server
@@ -73,13 +72,13 @@ FORMS = {
     "no type": ("", b"hello"),
     "no boundary": ("multipart/form-data", form(b"1")),
     "another boundary": ("multipart/form-data; boundary=other", form(b"1")),
-    "no file": (FORM.partition(": ")[2], form(b"1", name="other")),
-    "two files": (FORM.partition(": ")[2], form(b"1").replace(b"--xyz--\r\n", b"") + form(b"2")),
-    "no end": (FORM.partition(": ")[2], form(b"1").replace(b"--xyz--", b"")),
-    "no part": (FORM.partition(": ")[2], b"--xyz--\r\n"),
-    "empty": (FORM.partition(": ")[2], b""),
-    "a path": (FORM.partition(": ")[2], form(b"1", file_name="../../etc/passwd")),
-    "an encoded path": (FORM.partition(": ")[2], form(b"1", file_name="%2e%2e%2fx")),
+    "no file": (FORM_TYPE, form(b"1", field="other")),
+    "two files": (FORM_TYPE, form(b"1").replace(b"--B--\r\n", b"") + form(b"2")),
+    "no end": (FORM_TYPE, form(b"1").replace(b"--B--", b"")),
+    "no part": (FORM_TYPE, b"--B--\r\n"),
+    "empty": (FORM_TYPE, b""),
+    "a path": (FORM_TYPE, form(b"1", file_name="../../etc/passwd")),
+    "an encoded path": (FORM_TYPE, form(b"1", file_name="%2e%2e%2fx")),
 }
 
 
@@ -96,7 +95,7 @@ async def test_what_is_no_form_with_one_file_is_refused(tmp_path: Path, gate: Ga
 async def test_a_large_form_that_turns_out_bad_at_its_end_is_refused(
     tmp_path: Path, gate: GatewayHere, group: FakeGroup, query: str
 ) -> None:
-    body = form(b"x" * 1_000_000).replace(b"--xyz--", b"--xyz-x")
+    body = form(b"x" * 1_000_000).replace(b"--B--", b"--B-x")
     heard = await call(gate.port, "POST", f"/submit/monday{query}", body, FORM)
     assert heard.status == 400
     assert gate.server.gateway.flights == {}, "who is told no may send it again at once"

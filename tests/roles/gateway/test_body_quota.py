@@ -12,17 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.kit.eventually import eventually
 from tests.kit.fake_group import (
-    FORM,
     Caller,
     a_gateway,
     a_result,
     call,
-    form,
     groups_of,
     submit,
     submit_until_taken,
     until_state,
 )
+from tests.kit.form import FORM, form
 
 from wakugumi.adapters.http.page import HttpRefusal
 from wakugumi.errors import Refused

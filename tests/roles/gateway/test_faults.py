@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from tests.kit.eventually import eventually
 from tests.kit.fake_group import (
-    FORM,
     OK,
     Asked,
     Caller,
@@ -18,13 +17,13 @@ from tests.kit.fake_group import (
     a_problem,
     a_result,
     call,
-    form,
     groups_of,
     left_on_disk,
     open_files,
     submit,
     until_state,
 )
+from tests.kit.form import FORM, form
 
 from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
 from wakugumi.errors import Refused
@@ -205,7 +204,7 @@ async def test_the_log_tells_once_that_a_group_rests_or_is_gone_and_why(
 
 async def test_a_header_that_is_no_text_is_refused_and_one_of_a_group_is_made_text(tmp_path: Path) -> None:
     async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
-        for job, line in [("one", "Content-Type: multipart/form-data; boundary=xyz; x=\udcff")]:
+        for job, line in [("one", f"{FORM}; x=\udcff")]:
             async with Caller(gate.port) as caller:
                 body = form(b"1")
                 head = (

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from tests.kit.eventually import eventually
 from tests.kit.fake_group import (
     FAILED,
-    FORM,
     Asked,
     Caller,
     Said,
@@ -20,13 +19,13 @@ from tests.kit.fake_group import (
     a_problem,
     a_result,
     call,
-    form,
     groups_of,
     left_on_disk,
     open_files,
     submit,
     until_state,
 )
+from tests.kit.form import FORM, form
 
 from wakugumi.core.ids import job_id_from_name
 from wakugumi.limits.gateway import GROUP_MISSES_MAX

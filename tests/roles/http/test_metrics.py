@@ -13,6 +13,7 @@ import pytest
 from tests.kit import a_group, a_node
 from tests.kit.eventually import eventually
 from tests.kit.fake_group import a_gateway, groups_of, submit
+from tests.kit.form import form
 from tests.kit.http_peer import DEADLINE_S, ask
 from tests.kit.promtool import promtool_says
 
@@ -63,7 +64,7 @@ async def telling(role: str, folder: Path) -> AsyncIterator[Told]:
     elif role == "node":
         async with a_node.a_node(folder) as node:
             for name in ("copy", "fail"):
-                request = a_node.post(f"/run/{name}?program={name}", a_node.form(b"abc"))
+                request = a_node.post(f"/run/{name}?program={name}", form(b"abc"))
                 assert (await a_node.ask(node.http, request)).status == 200
             yield Told.of(node_families(node.node), node.http)
     else:

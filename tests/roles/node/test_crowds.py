@@ -11,7 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.kit.a_node import a_node, answer_from, ask, form, post, say, unzipped
+from tests.kit.a_node import a_node, answer_from, ask, post, say, unzipped
+from tests.kit.form import FORM_HEADERS, form
 
 from wakugumi.adapters.http import connection, server, upload
 from wakugumi.adapters.lines import server as line_server
@@ -46,7 +47,7 @@ async def test_a_large_result_reaches_who_sends_a_large_input_again_before_it_re
 
     def by_http(port: int) -> None:
         caller = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-        caller.request("POST", "/run/x", form(content), {"Content-Type": "multipart/form-data; boundary=B"})
+        caller.request("POST", "/run/x", form(content), FORM_HEADERS)
         got.append(caller.getresponse().read())
         caller.close()
 

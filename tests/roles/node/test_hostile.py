@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.kit.a_node import ANode, Got, a_node, ask, form, post, say
+from tests.kit.a_node import ANode, Got, a_node, ask, post, say
+from tests.kit.form import FORM_TYPE, form
 
 from wakugumi.adapters.http import connection, server
 from wakugumi.adapters.lines import server as line_server
@@ -42,7 +43,7 @@ TWO_LARGE = form(BIG[:MIB])[: -len(b"--\r\n")] + b"\r\n" + form(b"two")[len(b"--
 
 BAD_REQUESTS: dict[str, tuple[int, bytes]] = {
     "no form": (400, b"POST /run/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello"),
-    "another type": (400, post("/run/x", b"{}").replace(b"multipart/form-data; boundary=B", b"application/json")),
+    "another type": (400, post("/run/x", b"{}").replace(FORM_TYPE.encode(), b"application/json")),
     "no boundary": (400, post("/run/x", form(b"x")).replace(b"; boundary=B", b"")),
     "no body": (400, post("/run/x", b"")),
     "no part": (400, post("/run/x", b"--B--\r\n")),
@@ -245,7 +246,7 @@ async def test_busy_reaches_a_client_of_the_library_that_sends_a_gigabyte(tmp_pa
     def client(port: int) -> None:
         caller = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         caller.putrequest("POST", "/run/y")
-        caller.putheader("Content-Type", "multipart/form-data; boundary=B")
+        caller.putheader("Content-Type", FORM_TYPE)
         caller.putheader("Content-Length", str(size))
         caller.endheaders()
         with suppress(ConnectionError):

@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.kit.a_node import a_node, ask, form, left_in, post, say, unzipped
+from tests.kit.a_node import a_node, ask, left_in, post, say, unzipped
 from tests.kit.eventually import eventually
+from tests.kit.form import form
 
 from wakugumi.core.ids import job_id_from_name, show_job_id
 from wakugumi.limits.units import MIB

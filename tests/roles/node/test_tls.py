@@ -8,9 +8,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from tests.kit.a_node import ANode, a_node, answer_from, form, post, unzipped
+from tests.kit.a_node import ANode, a_node, answer_from, post, unzipped
 from tests.kit.certificates import Certificates, make_certificates
 from tests.kit.eventually import eventually
+from tests.kit.form import form
 from tests.kit.http_peer import HttpPeer
 
 from wakugumi.adapters.lines import server

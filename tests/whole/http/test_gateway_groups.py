@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import pytest
 from tests.kit.eventually import eventually
-from tests.kit.fake_group import FORM, Caller, call, form, submit, until_state
+from tests.kit.fake_group import Caller, call, submit, until_state
+from tests.kit.form import FORM, form
 from tests.whole.conftest import Running
 
 pytestmark = pytest.mark.anyio
@@ -53,7 +54,7 @@ async def test_jobs_go_through_real_groups_and_survive_one_of_them(home: Path, s
     assert heard.status == 200
     made = zipfile.ZipFile(io.BytesIO(heard.body))
     assert made.read("letters.txt") == b"abcd"
-    assert made.read("stdout.txt") == b"read input.txt\n"
+    assert made.read("stdout.txt") == b"read in.txt\n"
     assert (await submit(port, "letters", b"0123", query="?program=letters")).body == heard.body
 
     failed = await submit(port, "fail", query="?program=fail")

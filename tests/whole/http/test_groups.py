@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.kit.eventually import eventually_blocking
+from tests.kit.form import FORM, FORM_HEADERS, form
 from tests.kit.tools import tool
 from tests.whole.conftest import WITHIN_S, GridHere, Running
 
@@ -21,13 +22,6 @@ from wakugumi import Client, Refused, Result
 from wakugumi.core.leader.admin.questions import AskStatus, StatusAnswer
 
 pytestmark = pytest.mark.spec("G1")
-
-FORM = {"Content-Type": "multipart/form-data; boundary=groups"}
-
-
-def form(content: bytes, name: str = "in.txt") -> bytes:
-    head = f'--groups\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
-    return head.encode() + content + b"\r\n--groups--\r\n"
 
 
 def files_of(data: bytes) -> dict[str, bytes]:
@@ -37,7 +31,7 @@ def files_of(data: bytes) -> dict[str, bytes]:
 
 def ask(address: str, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection(address, timeout=WITHIN_S)
-    connection.request(method, path, body, FORM if body is not None else {})
+    connection.request(method, path, body, FORM_HEADERS if body is not None else {})
     answer = connection.getresponse()
     said = answer.status, answer.read()
     connection.close()
@@ -69,7 +63,7 @@ def test_curl_sends_a_file_in_any_of_its_ways_and_gets_the_zip(grid: GridHere, h
 def test_http_client_keeps_its_connection_for_many_jobs(grid: GridHere) -> None:
     connection = http.client.HTTPConnection(grid.address, timeout=WITHIN_S)
     for number in range(4):
-        connection.request("POST", f"/dispatch/job-{number}?program=odd", form(b"%d\n" % number), FORM)
+        connection.request("POST", f"/dispatch/job-{number}?program=odd", form(b"%d\n" % number), FORM_HEADERS)
         answer = connection.getresponse()
         files = files_of(answer.read())
         assert answer.status == 200
@@ -122,7 +116,7 @@ def test_a_leader_that_is_killed_in_the_midst_answers_the_same_id_and_it_was_run
     with socket.create_connection(("127.0.0.1", int(port)), WITHIN_S) as caller:
         body = form(b"input")
         head = f"POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {len(body)}\r\n"
-        caller.sendall(f"{head}Content-Type: {FORM['Content-Type']}\r\n\r\n".encode() + body)
+        caller.sendall(f"{head}{FORM}\r\n\r\n".encode() + body)
         eventually_blocking(runs.exists)
         leader.signal(signal.SIGKILL)
         leader.end()

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from tests.kit.certificates import make_certificates
 from tests.kit.eventually import eventually_blocking
+from tests.kit.form import FORM_HEADERS, form
 from tests.kit.tools import tool
 from tests.whole.conftest import WITHIN_S, Running, Waku
 
@@ -133,8 +134,7 @@ def test_a_client_of_the_standard_library_keeps_its_connection(place: Place) -> 
     node = place.node()
     caller = http.client.HTTPConnection("127.0.0.1", node.port, timeout=WITHIN_S)
     for number in range(3):
-        form = b'--B\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n%d\r\n--B--\r\n' % number
-        caller.request("POST", f"/run/{number}", form, {"Content-Type": "multipart/form-data; boundary=B"})
+        caller.request("POST", f"/run/{number}", form(b"%d" % number), FORM_HEADERS)
         got = caller.getresponse()
         assert (got.status, got.getheader("Waku-Status")) == (200, "OK")
         assert unzipped(got.read())["copied"] == b"%d" % number

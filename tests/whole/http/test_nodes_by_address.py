@@ -15,6 +15,7 @@ from time import monotonic, sleep
 
 import pytest
 from tests.kit.eventually import eventually_blocking
+from tests.kit.form import FORM_HEADERS, form
 from tests.whole.conftest import WITHIN_S, Running, Waku
 
 from wakugumi.app.serve.free_ports import free_port
@@ -41,12 +42,12 @@ def _node(start: Start, here: Path, name: str, port: int = 0) -> tuple[Running, 
 
 def _post(port: int, job: str, content: bytes) -> tuple[int, bytes]:
     """As any HTTP client does, again and again while nobody answers: the same id is the same job."""
-    body = b'--B\r\nContent-Disposition: form-data; name="file"; filename="in"\r\n\r\n' + content + b"\r\n--B--\r\n"
+    body = form(content)
     until = monotonic() + WITHIN_S
     while True:
         conn = http.client.HTTPConnection("127.0.0.1", port, timeout=WITHIN_S)
         try:
-            conn.request("POST", f"/dispatch/{job}", body, {"Content-Type": "multipart/form-data; boundary=B"})
+            conn.request("POST", f"/dispatch/{job}", body, FORM_HEADERS)
             answer = conn.getresponse()
             return answer.status, answer.read()
         except (OSError, http.client.HTTPException):

@@ -13,14 +13,8 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
+from tests.kit.form import FORM_HEADERS, form
 from tests.whole.conftest import Running, Waku
-
-_FORM = {"Content-Type": "multipart/form-data; boundary=tiers"}
-
-
-def form(content: bytes) -> bytes:
-    head = b'--tiers\r\nContent-Disposition: form-data; name="file"; filename="input.txt"\r\n\r\n'
-    return head + content + b"\r\n--tiers--\r\n"
 
 
 def submit(address: str, name: str, content: bytes) -> bytes:
@@ -28,7 +22,7 @@ def submit(address: str, name: str, content: bytes) -> bytes:
     until = monotonic() + 30
     while True:
         connection = http.client.HTTPConnection(address, timeout=30)
-        connection.request("POST", f"/submit/{name}", form(content), _FORM)
+        connection.request("POST", f"/submit/{name}", form(content), FORM_HEADERS)
         answer = connection.getresponse()
         body = answer.read()
         connection.close()

@@ -12,6 +12,7 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
+from tests.kit.form import FORM_HEADERS, form
 from tests.whole.conftest import WITHIN_S, Running, Waku
 
 from wakugumi import Client, JobLimits, Refused
@@ -98,10 +99,7 @@ def test_a_node_holds_the_same_back(start, programs: Path, surroundings: dict[st
     words = ["--programs", programs, "--jobs", tmp_path / "node", "--http", "0", "--lines", "off", "--clean-env"]
     node = start("node", "--program", "show", *words, env=surroundings)
     where = node.line().split()[0].removeprefix("http://")
-    form = b'--x\r\nContent-Disposition: form-data; name="file"; filename="in"\r\n\r\n\r\n--x--\r\n'
-    asked = urllib.request.Request(
-        f"http://{where}/run/look", form, {"Content-Type": "multipart/form-data; boundary=x", "Sec-Waku": "1"}
-    )
+    asked = urllib.request.Request(f"http://{where}/run/look", form(b""), FORM_HEADERS | {"Sec-Waku": "1"})
     with urllib.request.urlopen(asked) as answer, zipfile.ZipFile(BytesIO(answer.read())) as archive:
         seen = variables(archive.read("stdout.txt").decode())
     assert not seen.keys() & (SECRET.keys() | HARMLESS.keys())
@@ -203,12 +201,11 @@ def test_by_http_variables_reach_programs_of_all_tiers_and_another_one_is_a_conf
 
 def posted(url: str) -> tuple[int, str]:
     """A job by HTTP: the status, and what its program printed. It comes again as long as it is told to."""
-    form = b'--x\r\nContent-Disposition: form-data; name="file"; filename="in"\r\n\r\n\r\n--x--\r\n'
-    headers = {"Content-Type": "multipart/form-data; boundary=x", "Sec-Waku": "1"}
+    headers = FORM_HEADERS | {"Sec-Waku": "1"}
     until = time.monotonic() + WITHIN_S
     while True:
         try:
-            with urllib.request.urlopen(urllib.request.Request(url, form, headers)) as answer:
+            with urllib.request.urlopen(urllib.request.Request(url, form(b""), headers)) as answer:
                 archive = zipfile.ZipFile(BytesIO(answer.read()))
                 return answer.status, archive.read("stdout.txt").decode()
         except urllib.error.HTTPError as error:

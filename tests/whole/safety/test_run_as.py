@@ -18,6 +18,7 @@ from uuid import uuid4
 
 import pytest
 from tests.kit.eventually import eventually_blocking
+from tests.kit.form import FORM_HEADERS, form
 from tests.kit.processes import has_ended
 from tests.whole.conftest import SCRIPTS, Running, Waku
 
@@ -585,8 +586,6 @@ def test_a_worker_and_a_node_of_root_say_so_and_others_do_not(place: Path, start
 
 def ran(url: str, content: bytes) -> zipfile.ZipFile:
     """The answer to a job by HTTP."""
-    head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="in"\r\n\r\n'
-    headers = {"Content-Type": "multipart/form-data; boundary=x"}
-    request = urllib.request.Request(url, head + content + b"\r\n--x--\r\n", headers)
+    request = urllib.request.Request(url, form(content, "in"), FORM_HEADERS)
     with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
         return zipfile.ZipFile(BytesIO(answer.read()))

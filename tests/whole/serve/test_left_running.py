@@ -13,6 +13,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from tests.kit.eventually import eventually_blocking
+from tests.kit.form import FORM_HEADERS, form
 from tests.kit.processes import has_ended
 from tests.whole.conftest import WITHIN_S, Running
 
@@ -114,17 +115,16 @@ def test_the_next_node_on_the_folder_does_so_too(start, programs: Path, place: P
         running = start("node", "--http", "0", "--lines", "off", "--command", command, *folders)
         return running, f"{running.line()}/run/one"
 
-    body = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\na\r\n--x--\r\n'
-    headers = {"Content-Type": "multipart/form-data; boundary=x"}
+    body = form(b"a")
     first, url = node()
     caller = HTTPConnection(url.split("/")[2], timeout=WITHIN_S)
-    caller.request("POST", "/run/one", body, headers)
+    caller.request("POST", "/run/one", body, FORM_HEADERS)
     pids = began(place)
     kill_together(first.process.pid, worker_first=True)
     caller.close()
     assert not any(map(has_ended, pids))
     _, url = node()
-    with urlopen(Request(url, body, headers), timeout=WITHIN_S) as answer:
+    with urlopen(Request(url, body, FORM_HEADERS), timeout=WITHIN_S) as answer:
         assert answer.headers["Waku-Status"] == "OK"
     nothing_lived_on(place, pids)
 

@@ -13,6 +13,7 @@ from time import monotonic, sleep
 from typing import NamedTuple
 
 import pytest
+from tests.kit.form import FORM_HEADERS, form
 from tests.whole.conftest import WITHIN_S, Running
 
 from wakugumi.app.serve.free_ports import free_port
@@ -31,12 +32,12 @@ class Said(NamedTuple):
 
 def post(port: int, path: str, content: bytes) -> Said:
     """As curl does, and again while nobody listens."""
-    body = b'--B\r\nContent-Disposition: form-data; name="file"; filename="in"\r\n\r\n' + content + b"\r\n--B--\r\n"
+    body = form(content, "in")
     until = monotonic() + WITHIN_S
     while True:
         conn = http.client.HTTPConnection("127.0.0.1", port, timeout=WITHIN_S)
         try:
-            conn.request("POST", path, body, {"Content-Type": "multipart/form-data; boundary=B"})
+            conn.request("POST", path, body, FORM_HEADERS)
             answer = conn.getresponse()
             data = answer.read()
         except (OSError, http.client.HTTPException):

@@ -15,6 +15,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from tests.kit.form import FORM_HEADERS, form
 from tests.whole.conftest import WITHIN_S, GridHere, Waku
 
 import wakugumi
@@ -135,12 +136,13 @@ class TestNewOption:
 
     def test_a_query_has_it_and_its_description_says_so(self, grid: GridHere) -> None:
         url = f"http://{grid.address}"
-        body = b'--B\r\nContent-Disposition: form-data; name="file"; filename="in"\r\n\r\n1\r\n--B--\r\n'
-        headers = {"Content-Type": "multipart/form-data; boundary=B"}
-        with urlopen(Request(f"{url}/dispatch/one?program=colour&colour=red", body, headers), timeout=WITHIN_S) as got:
+        body = form(b"1")
+        asked = Request(f"{url}/dispatch/one?program=colour&colour=red", body, FORM_HEADERS)
+        with urlopen(asked, timeout=WITHIN_S) as got:
             assert zipfile.ZipFile(io.BytesIO(got.read())).read("stdout.txt") == b"red\n"
+        asked = Request(f"{url}/dispatch/two?program=colour&colour={'x' * 21}", body, FORM_HEADERS)
         with pytest.raises(HTTPError, match="400") as caught:
-            urlopen(Request(f"{url}/dispatch/two?program=colour&colour={'x' * 21}", body, headers), timeout=WITHIN_S)
+            urlopen(asked, timeout=WITHIN_S)
         with caught.value as no:
             assert b"colour is 1 to 20 printable characters" in no.read()
         with urlopen(f"{url}/openapi.json", timeout=WITHIN_S) as told:

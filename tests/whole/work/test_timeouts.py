@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.kit.form import FORM_HEADERS, form
 
 import wakugumi
 
@@ -65,11 +66,10 @@ def test_python_and_http_tell_it(grid, runs: Runs) -> None:
     with wakugumi.Client(grid.address) as client:
         result = client.run("hang", timeout_s=0.3)
     assert (result.ok, result.reason, runs()) == (False, "timeout", 1)
-    form = b'--b\r\nContent-Disposition: form-data; name="file"; filename="in.txt"\r\n\r\nin\r\n--b--\r\n'
     ask = urllib.request.Request(
         f"http://{grid.address}/dispatch/hanging?program=hang&timeout=0.3",
-        form,
-        {"Content-Type": "multipart/form-data; boundary=b"},
+        form(b"in"),
+        FORM_HEADERS,
     )
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(ask, timeout=60)

@@ -11,8 +11,9 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
-from tests.kit.a_group import BOUNDARY, FORM, Caller, a_group, files_of, form, get, nothing_is_left, pages_of, post
+from tests.kit.a_group import Caller, a_group, files_of, get, nothing_is_left, pages_of, post
 from tests.kit.a_leader import OwnPeer, Running
+from tests.kit.form import BOUNDARY, FORM, form
 from tests.kit.http_peer import Answer
 from tests.kit.old_peers import DEADLINE_S, OldWorker
 
