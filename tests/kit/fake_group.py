@@ -323,3 +323,9 @@ def open_files(folder: Path) -> list[str]:
             if path.startswith(str(folder / "contents")):
                 found.append(path)
     return found
+
+
+def words(groups: list[FakeGroup], state: Path) -> list[str]:
+    """The command of a gateway before these groups."""
+    named = [word for group in groups for word in ("--group", f"{group.name}={group.at().url}")]
+    return ["gateway", "0", *named, "--state", str(state), "--lease", "0.6"]

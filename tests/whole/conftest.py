@@ -182,3 +182,10 @@ def inputs(home: Path) -> Path:
     for number in range(1, 13):
         (folder / f"{number}.txt").write_text(f"{number}\n")
     return folder
+
+
+def port_of(gate: Running) -> int:
+    """Where a gateway listens, as its first line says."""
+    line = gate.line()
+    assert line.startswith("http://127.0.0.1:"), line
+    return int(line.rpartition(":")[2])

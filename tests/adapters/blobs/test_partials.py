@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.adapters.blobs.test_worker_cache import World, kib
+from tests.kit.cache_world import World, kib
 
 from wakugumi.adapters.blobs.store import ref_of_bytes
 from wakugumi.errors import Refused

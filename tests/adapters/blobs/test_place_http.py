@@ -6,14 +6,15 @@ import asyncio
 import os
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.kit.hostile_answers import BODIES
 from tests.kit.http_peer import DEADLINE_S, a_door
+from tests.kit.scripted_http import says, scripted
 
 from wakugumi.adapters.blobs import http_pages, place_http
 from wakugumi.adapters.blobs.open_place import open_place
@@ -217,30 +218,6 @@ async def test_what_the_caller_raises_ends_a_transfer_and_what_came_is_kept(stor
 
 
 # Sources that are dead, slow, or lie.
-
-
-@contextmanager
-def scripted(*answers: Callable[[socket.socket], object]) -> Iterator[str]:
-    """Each connection in its turn: its request is read, then this is done to it."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            for answer in answers:
-                peer, _ = server.accept()
-                with peer:
-                    peer.settimeout(DEADLINE_S)
-                    while b"\r\n\r\n" not in peer.recv(65536):
-                        pass
-                    answer(peer)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}"
-        thread.join(DEADLINE_S)
-
-
-def says(head: str, body: bytes = b"") -> Callable[[socket.socket], object]:
-    return lambda peer: peer.sendall(head.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)
 
 
 def whole(body: bytes) -> Callable[[socket.socket], object]:

@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import pytest
 from tests.kit.eventually import eventually
+from tests.kit.some_routes import echo
 
-from wakugumi.adapters.http.page import HttpRequest, Page, PageRoute, Reply, Stream
+from wakugumi.adapters.http.page import HttpRequest, Page, PageRoute, Reply
 from wakugumi.adapters.http.page_routes import page_routes
 from wakugumi.adapters.lines import server as module
-from wakugumi.adapters.lines.server import LineCall, LineReply, LineServer, listen_lines
+from wakugumi.adapters.lines.server import LineServer, listen_lines
 from wakugumi.adapters.port import port as web
 from wakugumi.adapters.port.port import listen_http
-from wakugumi.errors import Refused
 from wakugumi.limits.http import LINE_BYTES_MAX
 from wakugumi.limits.units import MIB
 from wakugumi.limits.wire import CONNECTIONS_MAX
@@ -34,24 +34,6 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]
 class APort(NamedTuple):
     port: int
     lines: LineServer
-
-
-async def echo(call: LineCall) -> LineReply:
-    """The job's name decides what happens."""
-    if call.line.job == "busy":
-        return LineReply(b"BUSY retry=5\n")
-    if call.line.job == "bad":
-        raise Refused("bad-name", "no\nsuch name")
-    if call.line.job == "bug":
-        raise ZeroDivisionError
-    got = b"".join([piece async for piece in call.pieces()])
-    if call.line.job == "short":
-
-        async def little() -> AsyncIterator[bytes]:
-            yield b"1234"
-
-        return LineReply(b"OK 10\n", Stream(10, little()))
-    return LineReply(b"OK %d\n" % len(got), got)
 
 
 @asynccontextmanager

@@ -9,11 +9,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
-from tests.adapters.lines.test_server import echo
-from tests.adapters.port.test_port import some_routes
 from tests.kit.certificates import Certificates, make_certificates
 from tests.kit.eventually import eventually
 from tests.kit.http_peer import HttpPeer
+from tests.kit.some_routes import echo, some_routes
 
 from wakugumi.adapters.lines.server import LineServer, listen_lines
 from wakugumi.adapters.net.gate import gate

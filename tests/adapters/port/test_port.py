@@ -12,15 +12,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
-from tests.adapters.net.test_link import Owner
 from tests.kit.eventually import eventually
 from tests.kit.http_peer import DEADLINE_S, HttpPeer, a_door, ask
+from tests.kit.link_owner import Owner
+from tests.kit.some_routes import some_routes
 
 from wakugumi.adapters.http.routes import Route
 from wakugumi.adapters.net.link import bound_port, listen
 from wakugumi.adapters.port import port as web_module
 from wakugumi.adapters.port.port import HttpPort
-from wakugumi.errors import Refused
 from wakugumi.limits.wire import FIRST_FRAME_BYTES_MAX
 from wakugumi.wire import frame as fr
 
@@ -32,28 +32,6 @@ FRAME = fr.encode(fr.HEARTBEAT)
 @pytest.fixture(params=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
     return "asyncio", {"use_uvloop": request.param == "uvloop"}
-
-
-def some_routes() -> Sequence[Route]:
-    async def hello(_request: web.BaseRequest, rest: str) -> web.StreamResponse:
-        return web.Response(text=f"hello {rest}")
-
-    async def echo(request: web.BaseRequest, _rest: str) -> web.StreamResponse:
-        return web.Response(body=await request.read())
-
-    async def refuse(_request: web.BaseRequest, _rest: str) -> web.StreamResponse:
-        raise Refused("full", "there is no room")
-
-    async def fail(_request: web.BaseRequest, _rest: str) -> web.StreamResponse:
-        raise KeyError("our mistake")
-
-    return [
-        Route("GET", "/hello", hello),
-        Route("POST", "/hello", echo),
-        Route("GET", "/below/", hello),
-        Route("GET", "/refuse", refuse),
-        Route("GET", "/fail", fail),
-    ]
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.app.conftest import ScriptedLeader
+from tests.kit.answering_leader import AnsweringLeader
 
 from wakugumi import Cached
 from wakugumi.app.admin.caches import named_contents
@@ -35,7 +35,7 @@ LISTS: dict[str, object] = {"subjects": [], "busiest": [], "groups": []}
 STATUS = msgspec.convert(NOTHING | LISTS | dict.fromkeys(("durable", "disk_low", "full"), False), qu.StatusAnswer)
 
 
-class Keeps(ScriptedLeader):
+class Keeps(AnsweringLeader):
     """A leader that answers every put as it was told to, after a word on how far it is."""
 
     def __init__(self) -> None:

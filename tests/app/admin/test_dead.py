@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from tests.app.conftest import ScriptedLeader
+from tests.kit.answering_leader import AnsweringLeader
 
 from wakugumi.app.cli import call
 from wakugumi.core.ids import job_id_from_name, show_job_id
@@ -38,7 +38,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
 
 
 @pytest.mark.spec("L3")
-def test_the_dead_are_listed_in_three_forms(leader: ScriptedLeader, said: Said) -> None:
+def test_the_dead_are_listed_in_three_forms(leader: AnsweringLeader, said: Said) -> None:
     leader.answer = qu.DeadAnswer([row("a"), row("b", "worker-lost")], 2)
     code, out, err = said("list")
     assert (code, err) == (0, "")
@@ -54,7 +54,7 @@ def test_the_dead_are_listed_in_three_forms(leader: ScriptedLeader, said: Said) 
 
 @pytest.mark.spec("L3")
 def test_the_filters_of_a_list_reach_the_leader_and_more_than_is_shown_is_told(
-    leader: ScriptedLeader, said: Said
+    leader: AnsweringLeader, said: Said
 ) -> None:
     leader.answer = qu.DeadAnswer([row("a")], 12)
     code, _, err = said("list", "--pattern", "job.assign.>", "--reason", "ack-late", "--limit", "1")
@@ -63,7 +63,7 @@ def test_the_filters_of_a_list_reach_the_leader_and_more_than_is_shown_is_told(
     assert leader.asked == [qu.AskDead([], "job.assign.>", "ack-late", 1)]
 
 
-def test_an_id_that_is_not_among_the_listed_is_exit_code_3(leader: ScriptedLeader, said: Said) -> None:
+def test_an_id_that_is_not_among_the_listed_is_exit_code_3(leader: AnsweringLeader, said: Said) -> None:
     leader.answer = qu.DeadAnswer([row("a")], 1)
     code, out, err = said("list", "a", "monday-run", "--limit", "1")
     assert code == 3
@@ -73,7 +73,7 @@ def test_an_id_that_is_not_among_the_listed_is_exit_code_3(leader: ScriptedLeade
 
 
 @pytest.mark.spec("L3")
-def test_every_attempt_of_a_dead_job_is_shown(leader: ScriptedLeader, said: Said) -> None:
+def test_every_attempt_of_a_dead_job_is_shown(leader: AnsweringLeader, said: Said) -> None:
     attempts = [
         qu.AttemptRow(1, "rack1-7", 300.0, 240.0, "worker-lost", ""),
         qu.AttemptRow(2, "rack1-8", 200.0, 199.5, "disk", "one\n\x1b[2Jno room\n"),
@@ -93,7 +93,7 @@ def test_every_attempt_of_a_dead_job_is_shown(leader: ScriptedLeader, said: Said
     assert leader.asked == [qu.AskLetter(id_of("a"))] * 3
 
 
-def test_a_job_that_is_not_dead_is_exit_code_3(leader: ScriptedLeader, said: Said) -> None:
+def test_a_job_that_is_not_dead_is_exit_code_3(leader: AnsweringLeader, said: Said) -> None:
     code, out, err = said("show", "a")
     assert (code, out) == (3, "")
     assert "not among the dead letters" in err
@@ -105,7 +105,7 @@ def test_a_job_that_is_not_dead_is_exit_code_3(leader: ScriptedLeader, said: Sai
     ("command", "kind", "done"), [("requeue", qu.AskRequeue, "requeued"), ("drop", qu.AskDrop, "dropped")]
 )
 def test_the_dead_are_requeued_or_dropped_by_id_pattern_or_reason_or_all(
-    leader: ScriptedLeader, said: Said, command: str, kind: Callable[..., qu.Question], done: str
+    leader: AnsweringLeader, said: Said, command: str, kind: Callable[..., qu.Question], done: str
 ) -> None:
     leader.answer = qu.DeadDoneAnswer(3, [])
     assert said(command, "a") == (0, f"3 jobs {done}\n", "")
@@ -117,7 +117,7 @@ def test_the_dead_are_requeued_or_dropped_by_id_pattern_or_reason_or_all(
 
 @pytest.mark.parametrize(("command", "done"), [("requeue", "requeued"), ("drop", "dropped")])
 def test_what_the_leader_did_not_do_at_once_is_asked_for_again(
-    leader: ScriptedLeader, said: Said, command: str, done: str
+    leader: AnsweringLeader, said: Said, command: str, done: str
 ) -> None:
     monday = id_of("monday-run")
     answers = [
@@ -144,7 +144,7 @@ def test_the_help_of_the_list_names_its_bounds(said: Said) -> None:
 
 @pytest.mark.parametrize("command", ["requeue", "drop"])
 def test_an_id_that_the_leader_does_not_have_is_named_as_it_was_typed(
-    leader: ScriptedLeader, said: Said, command: str
+    leader: AnsweringLeader, said: Said, command: str
 ) -> None:
     leader.answer = qu.DeadDoneAnswer(1, [id_of("monday-run")])
     code, out, err = said(command, "a", "monday-run")
@@ -154,7 +154,7 @@ def test_an_id_that_the_leader_does_not_have_is_named_as_it_was_typed(
 
 
 @pytest.mark.parametrize("command", ["requeue", "drop"])
-def test_nobody_means_all_by_saying_nothing(leader: ScriptedLeader, said: Said, command: str) -> None:
+def test_nobody_means_all_by_saying_nothing(leader: AnsweringLeader, said: Said, command: str) -> None:
     code, out, err = said(command)
     assert (code, out) == (2, "")
     assert f"nothing says which dead jobs to {command}" in err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.app.conftest import ScriptedLeader
+from tests.kit.answering_leader import AnsweringLeader
 
 from wakugumi.app.admin.jobs import IDS_AT_ONCE
 from wakugumi.app.cli import call
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spec("L10")
 
 
 def test_many_ids_are_cancelled_in_slices_and_the_answers_added_up(
-    leader: ScriptedLeader, capsys: pytest.CaptureFixture[str]
+    leader: AnsweringLeader, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def answer(question: qu.Question) -> msgspec.Struct:
         assert isinstance(question, qu.AskCancel)
@@ -39,7 +39,7 @@ def test_many_ids_are_cancelled_in_slices_and_the_answers_added_up(
 
 
 def test_what_a_filter_matches_is_cancelled_to_the_last(
-    leader: ScriptedLeader, capsys: pytest.CaptureFixture[str]
+    leader: AnsweringLeader, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers = [qu.CancelAnswer(50_000, 0, [], left=7), qu.CancelAnswer(7, 0, [])]
     leader.answer = lambda _question: answers[len(leader.asked) - 1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.app.conftest import ScriptedLeader
+from tests.kit.answering_leader import AnsweringLeader
 
 from wakugumi.app.cli import call
 from wakugumi.core.leader.admin import questions as qu
@@ -25,7 +25,7 @@ def answer(**fields: object) -> qu.StatusAnswer:
     ],
 )
 def test_what_happens_to_accepted_jobs_is_told(
-    fields: dict[str, object], words: str, leader: ScriptedLeader, capsys: pytest.CaptureFixture[str]
+    fields: dict[str, object], words: str, leader: AnsweringLeader, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leader.answer = lambda question: (
         answer(**fields) if isinstance(question, qu.AskStatus) else qu.CachesAnswer([], 0, 0)
@@ -38,7 +38,7 @@ def test_what_happens_to_accepted_jobs_is_told(
 
 @pytest.mark.parametrize(("full", "word"), [(True, "full\n"), (False, "ok\n")])
 def test_quietly_it_is_one_word(
-    full: bool, word: str, leader: ScriptedLeader, capsys: pytest.CaptureFixture[str]
+    full: bool, word: str, leader: AnsweringLeader, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leader.answer = answer(full=full)
     assert call(["status", "-o", "quiet"]) == 0

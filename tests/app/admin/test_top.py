@@ -7,7 +7,7 @@ import re
 
 import msgspec
 import pytest
-from tests.app.conftest import ScriptedLeader
+from tests.kit.answering_leader import AnsweringLeader
 
 from wakugumi.app.cli import call
 from wakugumi.app.show.top_view import Line, plain, view
@@ -186,7 +186,7 @@ def test_a_leader_without_anything_is_a_header() -> None:
 
 
 def test_top_is_shown_once_where_no_terminal_is_and_as_json(
-    leader: ScriptedLeader, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    leader: AnsweringLeader, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     leader.answer = an_answer()
@@ -207,7 +207,7 @@ def test_an_interval_that_is_none_is_refused(every: str, capsys: pytest.CaptureF
     assert "every" in capsys.readouterr().err
 
 
-def test_the_status_shows_subjects_and_groups(leader: ScriptedLeader, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_status_shows_subjects_and_groups(leader: AnsweringLeader, capsys: pytest.CaptureFixture[str]) -> None:
     leader.answer = an_answer().status
     assert call(["status"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -262,7 +262,7 @@ def test_an_older_command_reads_a_newer_leaders_status() -> None:
 
 
 def test_a_newer_command_shows_an_older_leaders_status(
-    leader: ScriptedLeader, capsys: pytest.CaptureFixture[str]
+    leader: AnsweringLeader, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leader.answer = msgspec.json.decode(msgspec.json.encode(an_answer().status), type=OldStatusAnswer)
     assert call(["status"]) == 0
@@ -272,7 +272,7 @@ def test_a_newer_command_shows_an_older_leaders_status(
     assert (told["queued"], told["groups"], told["subjects"][0]["figures"]["dispatched"]) == (123_456, [], 0)
 
 
-def test_a_leader_that_does_not_know_top_says_so(leader: ScriptedLeader, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_leader_that_does_not_know_top_says_so(leader: AnsweringLeader, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["top"]) != 0
     assert "error: " in capsys.readouterr().err
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.app.conftest import ScriptedLeader
+from tests.kit.answering_leader import AnsweringLeader
 
 from wakugumi.app.cli import call
 from wakugumi.core.leader.admin import questions as qu
@@ -13,7 +13,7 @@ ROW = qu.WorkerRow("rack1-7", "seven", "resting", ["job.assign.>"], 0, 2, 0.5, 1
 
 @pytest.mark.parametrize(("verb", "question"), [("drain", qu.AskDrain("rack1-7")), ("resume", qu.AskResume("rack1-7"))])
 def test_one_worker_is_drained_or_resumed(
-    verb: str, question: qu.Question, leader: ScriptedLeader, capsys: pytest.CaptureFixture[str]
+    verb: str, question: qu.Question, leader: AnsweringLeader, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leader.answer = ROW
     assert call(["workers", verb, "rack1-7", "-o", "quiet"]) == 0
@@ -22,7 +22,7 @@ def test_one_worker_is_drained_or_resumed(
 
 
 def test_why_a_worker_rests_and_whose_rights_programs_have_is_told(
-    leader: ScriptedLeader, capsys: pytest.CaptureFixture[str]
+    leader: AnsweringLeader, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leader.answer = qu.WorkersAnswer([ROW])
     assert call(["workers", "list"]) == 0

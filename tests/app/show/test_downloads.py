@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import UNSET
-from tests.app.conftest import ScriptedLeader
+from tests.kit.answering_leader import AnsweringLeader
 from tests.kit.eventually import eventually_blocking
 
 from wakugumi.adapters.blobs.store import ref_of_bytes
@@ -47,7 +47,7 @@ def archive(content: bytes) -> bytes:
     return buffer.getvalue()
 
 
-class Gives(ScriptedLeader):
+class Gives(AnsweringLeader):
     """Every job has made an archive, and said a lot."""
 
     def __init__(self) -> None:

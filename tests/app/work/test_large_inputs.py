@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.app.conftest import ScriptedLeader
+from tests.kit.answering_leader import AnsweringLeader
 
 from wakugumi.adapters.blobs.store import BlobStore
 from wakugumi.app.cli import call
@@ -22,7 +22,7 @@ from wakugumi.wire.messages.payload import encode
 from wakugumi.wire.messages.references import BlobRef
 
 
-class TakesBlobs(ScriptedLeader):
+class TakesBlobs(AnsweringLeader):
     """It does every job at once, as soon as it has the files."""
 
     def __init__(self, folder: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.app.conftest import ScriptedLeader
+from tests.kit.answering_leader import AnsweringLeader
 
 from wakugumi.app import settings as config
 from wakugumi.app.cli import call
@@ -63,7 +63,7 @@ def test_a_policy_that_is_none_is_said_before_anything_is_started() -> None:
     ],
 )
 def test_what_cannot_be_asked_for_is_exit_code_2_and_nothing_is_sent(
-    leader: ScriptedLeader, capsys: pytest.CaptureFixture[str], words: list[str], why: str
+    leader: AnsweringLeader, capsys: pytest.CaptureFixture[str], words: list[str], why: str
 ) -> None:
     assert call(words) == 2
     assert why in capsys.readouterr().err.lower()
@@ -77,7 +77,7 @@ def test_a_map_right_here_says_that_a_job_has_no_room(tmp_path: Path, capsys: py
 
 
 def test_what_jobs_ask_for_is_shown_if_one_of_them_does(
-    leader: ScriptedLeader, capsys: pytest.CaptureFixture[str]
+    leader: AnsweringLeader, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leader.answer = qu.JobsAnswer([ROW], 1)
     assert call(["jobs", "list"]) == 0
@@ -90,7 +90,7 @@ def test_what_jobs_ask_for_is_shown_if_one_of_them_does(
 
 
 def test_workers_show_their_slots_and_that_one_is_kept_free(
-    leader: ScriptedLeader, capsys: pytest.CaptureFixture[str]
+    leader: AnsweringLeader, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept = qu.WorkerRow("v", "lane", "ready", ["job.assign.>"], 3, 1, 0.5, 1.0, 4, "some-job")
     leader.answer = qu.WorkersAnswer([WORKER, kept])

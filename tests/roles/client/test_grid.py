@@ -7,11 +7,12 @@ import json
 import os
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Iterator
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from tests.kit.eventually import eventually
+from tests.kit.scripted_leader import Peer, ScriptedLeader, scripted
 
 from wakugumi.core.client import leaders
 from wakugumi.core.ids import JobId, job_id_from_name, parse_job_id, show_job_id
@@ -35,7 +36,7 @@ from wakugumi.core.leader.admin.questions import (
 )
 from wakugumi.errors import ConfigError, PeerError, Refused
 from wakugumi.limits.leader import RETRIES_MAX
-from wakugumi.limits.wire import FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX
+from wakugumi.limits.wire import PAYLOAD_BYTES_MAX
 from wakugumi.roles.client import map_window
 from wakugumi.roles.client.files import uploads
 from wakugumi.roles.client.files.inputs import InputContents
@@ -44,133 +45,13 @@ from wakugumi.roles.client.job_spec import JobSpec, Task
 from wakugumi.roles.client.request import Requests
 from wakugumi.roles.client.result import Result
 from wakugumi.wire import frame as fr
-from wakugumi.wire.frame import Frame
 from wakugumi.wire.messages.control import read_question
-from wakugumi.wire.messages.hello import Welcome
-from wakugumi.wire.messages.job import JobResult, Refusal, unpack_ids
+from wakugumi.wire.messages.job import Refusal, unpack_ids
 from wakugumi.wire.messages.payload import encode
 
 pytestmark = pytest.mark.anyio
 
-DEADLINE_S = 20.0
-"""For things that happen at once, on a machine that may be busy."""
 NINE_TYPES = range(1, 11)
-
-
-class Peer:
-    """A client's connection, as its leader sees it."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.seen: list[Frame] = []
-        self._reader = reader
-        self._writer = writer
-        self._decoder = fr.Decoder(FRAME_BYTES_MAX)
-        self._frames: asyncio.Queue[Frame | None] = asyncio.Queue()
-
-    async def read(self) -> None:
-        try:
-            while data := await self._reader.read(65536):
-                for frame in self._decoder.feed(data):
-                    self.seen.append(frame)
-                    self._frames.put_nowait(frame)
-        finally:
-            self._frames.put_nowait(None)
-
-    async def next(self, kind: int) -> Frame:
-        """The next frame, which must be of this type; heartbeats may come at any time."""
-        while True:
-            async with asyncio.timeout(DEADLINE_S):
-                frame = await self._frames.get()
-            assert frame is not None, "the client hung up"
-            if frame.type == kind or frame.type != fr.HEARTBEAT:
-                assert frame.type == kind, f"{fr.NAMES[frame.type]} instead of {fr.NAMES[kind]}"
-                return frame
-
-    async def submits(self, count: int) -> list[JobId]:
-        return [JobId((await self.next(fr.SUBMIT_JOB)).msg_id) for _ in range(count)]
-
-    async def end(self) -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            while await self._frames.get() is not None:
-                pass
-
-    def send(self, kind: int, corr_id: bytes = fr.NO_ID, payload: bytes = b"", subject: str = "") -> None:
-        self._writer.write(fr.encode(kind, corr_id=corr_id, subject=subject, payload=payload))
-
-    def send_raw(self, data: bytes) -> None:
-        self._writer.write(data)
-
-    def welcome(self) -> None:
-        self.send(fr.WELCOME, payload=encode(Welcome("test")))
-
-    def result(self, job: JobId, **fields: object) -> None:
-        self.send(fr.RESULT, job, encode(JobResult(str(uuid.UUID(bytes_le=job)), **fields)))  # type: ignore[arg-type]
-
-    def refuse(self, job: JobId, code: str) -> None:
-        self.send(fr.REFUSAL, job, encode(Refusal(code, f"because of {code}")))
-
-    async def knows_nothing(self) -> None:
-        """A leader without memory: it is asked for what was sent to the one before, and has it sent again."""
-        for job in unpack_ids((await self.next(fr.CLAIM)).payload):
-            self.refuse(job, "unknown-job")
-
-    def hang_up(self) -> None:
-        self._writer.transport.abort()
-
-
-class ScriptedLeader:
-    """Listens, and leaves every answer to the test."""
-
-    def __init__(self, *, own: bool) -> None:
-        self._own = own
-        self._peers: asyncio.Queue[Peer] = asyncio.Queue()
-        self._handlers: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server
-        self.port = 0
-
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._came, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    def stop_listening(self) -> None:
-        self._server.close()
-
-    async def close(self) -> None:
-        self._server.close()
-        for handler in self._handlers:
-            handler.cancel()
-        await asyncio.gather(*self._handlers, return_exceptions=True)
-
-    async def peer(self) -> Peer:
-        """The next client, after its hello (and our welcome, unless this leader is an old one)."""
-        async with asyncio.timeout(DEADLINE_S):
-            peer = await self._peers.get()
-        await peer.next(fr.HELLO_CLIENT)
-        if self._own:
-            peer.welcome()
-        return peer
-
-    async def _came(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        handler = asyncio.current_task()
-        assert handler is not None
-        self._handlers.add(handler)
-        peer = Peer(reader, writer)
-        self._peers.put_nowait(peer)
-        with closing(writer.transport), suppress(OSError, asyncio.CancelledError):
-            await self._serve(peer)
-
-    async def _serve(self, peer: Peer) -> None:
-        await peer.read()
-
-
-@asynccontextmanager
-async def scripted(leader: ScriptedLeader | None = None) -> AsyncIterator[ScriptedLeader]:
-    leader = leader or ScriptedLeader(own=True)
-    await leader.start()
-    try:
-        yield leader
-    finally:
-        await leader.close()
 
 
 @asynccontextmanager
@@ -750,7 +631,7 @@ async def test_a_leader_that_does_not_read_holds_back_submit() -> None:
 
 async def answer_all(peer: Peer, **fields: object) -> None:
     while True:
-        frame = await peer._frames.get()
+        frame = await peer.frames.get()
         if frame is None:
             return
         if frame.type == fr.SUBMIT_JOB:
@@ -843,7 +724,7 @@ async def test_map_is_never_more_than_its_window_ahead(form: str) -> None:
                 had += 1
                 assert items.taken - had < 10
                 if had % 50 == 0:
-                    await eventually(lambda: not peer._frames.qsize())
+                    await eventually(lambda: not peer.frames.qsize())
         assert had == items.taken == 300
 
 

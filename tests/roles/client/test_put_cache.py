@@ -11,11 +11,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.app.conftest import ScriptedLeader as AnsweringLeader
+from tests.kit.answering_leader import AnsweringLeader
 from tests.kit.eventually import eventually
-from tests.roles.client.files.test_uploads import WithPlace, grid_with_place, misses
-from tests.roles.client.test_grid import Peer, ScriptedLeader, scripted
-from tests.roles.client.test_several_leaders import next_but
+from tests.kit.scripted_leader import Peer, ScriptedLeader, WithPlace, grid_with_place, misses, scripted
 
 from wakugumi import Cached, Client, Executor
 from wakugumi.core.client.events import LeaderNo
@@ -49,7 +47,7 @@ def names(files: CacheFiles) -> list[str]:
 
 
 async def put_frame(peer: Peer) -> fr.Frame:
-    frame = await next_but(peer, fr.CAP)
+    frame = await peer.next_but(fr.CAP)
     assert frame.type == fr.CACHE_PUT
     return frame
 

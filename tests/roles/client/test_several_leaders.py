@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 from tests.kit.eventually import eventually
-from tests.roles.client.test_grid import DEADLINE_S, Peer, ScriptedLeader, scripted
+from tests.kit.scripted_leader import Peer, ScriptedLeader, scripted
 
 from wakugumi import Client, Executor
 from wakugumi.core.ids import JobId, job_id_from_name, show_job_id
@@ -71,16 +71,6 @@ async def several(count: int = 3, *more: str, cap: int = 10, grace_s: float = GR
         yield Several(grid, leaders, peers)
 
 
-async def next_but(peer: Peer, *kinds: int) -> fr.Frame:
-    """The next frame that is not of these kinds, nor a heartbeat."""
-    while True:
-        async with asyncio.timeout(DEADLINE_S):
-            frame = await peer._frames.get()
-        assert frame is not None, "the client hung up"
-        if frame.type not in {fr.HEARTBEAT, *kinds}:
-            return frame
-
-
 def caps(peer: Peer) -> list[int]:
     """The cap of the hello, and those that were told later."""
     hello = json.loads(peer.seen[0].payload)["DesiredParallelism"]
@@ -105,7 +95,7 @@ async def test_work_is_spread_and_results_come_from_all() -> None:
         await eventually(lambda: [row.in_flight for row in all_.grid.status().leaders] == [3, 3, 3])
         for peer in all_.peers:
             for _ in range(3):
-                frame = await next_but(peer, fr.CAP)
+                frame = await peer.next_but(fr.CAP)
                 peer.result(JobId(frame.msg_id))
         results = [await job for job in jobs]
         assert {result.leader for result in results} == set(all_.names)
@@ -117,7 +107,7 @@ async def test_a_job_with_an_id_of_its_users_is_asked_for_and_goes_where_it_is_k
         jobs = [await all_.grid.submit("p", job_id=name) for name in ("one", "two")]
         keys = [job_id_from_name("one"), job_id_from_name("two")]
         for peer in all_.peers:
-            asked = await next_but(peer, fr.CAP)
+            asked = await peer.next_but(fr.CAP)
             assert (asked.type, unpack_ids(asked.payload)) == (fr.FIND, keys)
         first, second, third = all_.peers
         first.send(fr.FOUND, subject="unknown", payload=pack_ids(keys))
@@ -127,12 +117,12 @@ async def test_a_job_with_an_id_of_its_users_is_asked_for_and_goes_where_it_is_k
         third.send(fr.FOUND, subject="unknown", payload=keys[0])
         third.send(fr.FOUND, subject="failed", payload=keys[1])
         for peer, key in zip((second, third), keys, strict=True):
-            frame = await next_but(peer, fr.CAP)
+            frame = await peer.next_but(fr.CAP)
             assert (frame.type, frame.msg_id) == (fr.SUBMIT_JOB, key)
             peer.result(key)
         assert [(await job).ok for job in jobs] == [True, True]
         drawn = await all_.grid.submit("p")
-        frame = await next_but(first, fr.CAP)
+        frame = await first.next_but(fr.CAP)
         assert (frame.type, JobId(frame.msg_id)) == (fr.SUBMIT_JOB, job_id_from_name(drawn.id)), "it is new for sure"
 
 
@@ -140,9 +130,9 @@ async def test_a_job_with_an_id_of_its_users_is_asked_for_and_goes_where_it_is_k
 async def test_a_lost_leaders_jobs_are_adopted_as_the_same_bytes_and_status_tells() -> None:
     async with several(2, cap=2) as all_:
         job = await all_.grid.submit("p")
-        first = await next_but(all_.peers[0], fr.CAP)
+        first = await all_.peers[0].next_but(fr.CAP)
         all_.lose(0)
-        again = await next_but(all_.peers[1], fr.CAP)
+        again = await all_.peers[1].next_but(fr.CAP)
         assert again == first
         lost, there = all_.grid.status().leaders
         assert (lost.connected, lost.share, there.share, there.in_flight, there.adopted) == (False, 0, 2, 1, 1)
@@ -151,17 +141,17 @@ async def test_a_lost_leaders_jobs_are_adopted_as_the_same_bytes_and_status_tell
         assert (await job).stdout == "done"
         await all_.leaders[0].start()
         back = await all_.leaders[0].peer()
-        assert (await next_but(back, fr.CAP)).type == fr.CANCEL
-        assert (await next_but(back, fr.CAP)).type == fr.CONFIRM
+        assert (await back.next_but(fr.CAP)).type == fr.CANCEL
+        assert (await back.next_but(fr.CAP)).type == fr.CONFIRM
 
 
 @pytest.mark.spec("K3")
 async def test_what_one_leader_has_no_room_for_goes_to_the_other_at_once() -> None:
     async with several(2) as all_:
         job = await all_.grid.submit("p")
-        key = JobId((await next_but(all_.peers[0], fr.CAP)).msg_id)
+        key = JobId((await all_.peers[0].next_but(fr.CAP)).msg_id)
         all_.peers[0].refuse(key, "full")
-        assert (await next_but(all_.peers[1], fr.CAP)).msg_id == key
+        assert (await all_.peers[1].next_but(fr.CAP)).msg_id == key
         all_.peers[1].result(key)
         assert (await job).ok
 
@@ -169,7 +159,7 @@ async def test_what_one_leader_has_no_room_for_goes_to_the_other_at_once() -> No
 async def test_leaders_are_added_and_removed_while_jobs_run() -> None:
     async with several(1, cap=4) as all_, scripted(TakesCaps()) as new, asyncio.TaskGroup() as group:
         job = await all_.grid.submit("p")
-        key = JobId((await next_but(all_.peers[0], fr.CAP)).msg_id)
+        key = JobId((await all_.peers[0].next_but(fr.CAP)).msg_id)
         coming = group.create_task(new.peer())
         all_.grid.add_leader(f"127.0.0.1:{new.port}")
         second = await coming
@@ -177,7 +167,7 @@ async def test_leaders_are_added_and_removed_while_jobs_run() -> None:
         removing = group.create_task(all_.grid.remove_leader(all_.names[0]))
         await eventually(lambda: all_.grid.status().leaders[0].leaving)
         await all_.grid.submit("p")
-        other = JobId((await next_but(second, fr.CAP)).msg_id)
+        other = JobId((await second.next_but(fr.CAP)).msg_id)
         assert not removing.done(), "it has a job"
         all_.peers[0].result(key)
         assert (await job).ok
@@ -202,7 +192,7 @@ async def test_the_only_leader_is_not_removed_and_a_stranger_neither() -> None:
 async def test_a_question_goes_to_the_named_leader() -> None:
     async with several(2) as all_, asyncio.TaskGroup() as group:
         asking = group.create_task(all_.grid.ask(AskExplain("x"), leader=all_.names[1]))
-        asked = await next_but(all_.peers[1], fr.CAP)
+        asked = await all_.peers[1].next_but(fr.CAP)
         answer = ExplainAnswer("x", "queued", ["because"])
         all_.peers[1].send(fr.ASK, corr_id=asked.msg_id, payload=encode(answer))
         assert await asking == answer
@@ -215,7 +205,7 @@ async def test_a_question_about_a_job_is_answered_by_whoever_knows_it(knows: int
     async with several(2) as all_, asyncio.TaskGroup() as group:
         asking = group.create_task(_answer(all_.grid))
         for at, peer in enumerate(all_.peers):
-            asked = await next_but(peer, fr.CAP)
+            asked = await peer.next_but(fr.CAP)
             if at == knows:
                 answer = encode(ExplainAnswer("x", "queued", ["because"]))
                 peer.send(fr.ASK, corr_id=asked.msg_id, payload=answer)
@@ -239,15 +229,15 @@ async def test_a_job_of_someone_else_is_waited_for_and_cancelled_wherever_it_is(
     async with several(2) as all_, asyncio.TaskGroup() as group:
         waiting = group.create_task(all_.grid.wait("theirs"))
         for peer in all_.peers:
-            assert (await next_but(peer, fr.CAP)).payload == key
+            assert (await peer.next_but(fr.CAP)).payload == key
         all_.peers[0].refuse(key, "unknown-job")
         all_.peers[1].result(key, stdout="theirs")
         assert (await waiting).stdout == "theirs"
-        assert (await next_but(all_.peers[1], fr.CAP)).type == fr.CONFIRM
+        assert (await all_.peers[1].next_but(fr.CAP)).type == fr.CONFIRM
         cancelling = group.create_task(all_.grid.cancel("a", "b"))
         shown = [show_job_id(job_id_from_name(name)) for name in "ab"]
         for peer, unknown in zip(all_.peers, ([shown[0]], shown)):
-            asked = await next_but(peer, fr.CAP)
+            asked = await peer.next_but(fr.CAP)
             peer.send(fr.ASK, corr_id=asked.msg_id, payload=encode(CancelAnswer(2 - len(unknown), 0, unknown)))
         assert await cancelling == CancelAnswer(1, 0, [shown[0]])
 
@@ -328,7 +318,7 @@ async def test_what_is_no_leader_is_named_and_the_others_serve(kind: str, caplog
             assert (grid.status().connected, grid.status().trouble) == (True, "")
             jobs = [await grid.submit("p") for _ in range(5)]
             for _ in jobs:
-                peer.result(JobId((await next_but(peer, fr.CAP)).msg_id))
+                peer.result(JobId((await peer.next_but(fr.CAP)).msg_id))
             assert all([(await job).ok for job in jobs])
     assert any(f"127.0.0.1:{port}" in line and TROUBLE[kind] in line for line in caplog.messages)
 
@@ -342,7 +332,7 @@ async def test_a_leader_that_never_answers_gets_one_job_and_the_others_the_rest(
             for _ in range(8):
                 await grid.submit("p")
             for _ in range(7):
-                peer.result(JobId((await next_but(peer, fr.CAP, fr.CONFIRM)).msg_id))
+                peer.result(JobId((await peer.next_but(fr.CAP, fr.CONFIRM)).msg_id))
             await eventually(lambda: grid.status().unfinished == 1)
             mute, _good = grid.status().leaders
             assert (mute.old_leader, mute.in_flight) == (True, 1)
@@ -360,7 +350,7 @@ async def test_when_all_are_gone_the_status_tells_why_for_each_and_jobs_wait() -
         assert all_.grid.status().unfinished == 1
         await all_.leaders[1].start()
         peer = await all_.leaders[1].peer()
-        frame = await next_but(peer, fr.CAP)
+        frame = await peer.next_but(fr.CAP)
         peer.result(JobId(frame.msg_id))
         assert (await job).ok
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
 from uuid import UUID
 
 import pytest
+from tests.kit.a_visit import AVisit
 
 from wakugumi.adapters.http.upload import Received
 from wakugumi.core.ids import ClientId, job_id_from_name
@@ -21,29 +21,6 @@ from wakugumi.wire.messages.references import BlobRef
 from wakugumi.wire.request_digest import payload_digest
 
 INPUT = Received("input", b"1,2,3", None, "0" * 64, 5)
-
-
-class AVisit:
-    """A request of which only the head matters."""
-
-    method, path, job, peer, is_gone, content_length = "POST", "/dispatch/", "", "here", False, None
-
-    def __init__(self, rest: str = "night-7", client: str | None = None, **query: str | list[str]) -> None:
-        self.rest = rest
-        self._client = client
-        self._query = {name: value if isinstance(value, list) else [value] for name, value in query.items()}
-
-    def header(self, name: str) -> str | None:
-        return self._client if name == "Waku-Client" else None
-
-    def parameters(self) -> Collection[str]:
-        return self._query
-
-    def query(self, name: str) -> list[str]:
-        return self._query.get(name, [])
-
-    async def pieces(self) -> AsyncIterator[bytes]:
-        yield b""
 
 
 def payload_by_frames(name: str, client: str, program: str, *args: str, **more: object) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -11,20 +10,17 @@ from typing import NamedTuple
 
 import pytest
 from tests.kit import a_group, a_node
-from tests.kit.eventually import eventually
+from tests.kit.a_worker import working
 from tests.kit.fake_group import a_gateway, groups_of, submit
 from tests.kit.form import form
-from tests.kit.http_peer import DEADLINE_S, ask
+from tests.kit.http_peer import ask
 from tests.kit.promtool import promtool_says
 
-from wakugumi.adapters.net.link import Address
 from wakugumi.core.metrics import Family
 from wakugumi.core.runner.counts import RunCounts
 from wakugumi.core.runner.metrics import run_families
 from wakugumi.limits.http import METRIC_SERIES_MAX
 from wakugumi.roles.node.pages import node_families
-from wakugumi.roles.runner.settings import WorkerSettings
-from wakugumi.roles.runner.worker import Worker
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spec("O2")]
 
@@ -71,31 +67,6 @@ async def telling(role: str, folder: Path) -> AsyncIterator[Told]:
         async with groups_of("a") as groups, a_gateway(folder, groups) as gate:
             assert (await submit(gate.port, "monday")).status == 200
             yield Told.of(gate.server.metrics(), gate.port)
-
-
-@asynccontextmanager
-async def working(folder: Path, leader: int) -> AsyncIterator[tuple[Worker, int]]:
-    """A worker with metrics of its own, and where those are."""
-    settings = WorkerSettings(
-        leader=Address("127.0.0.1", leader),
-        programs=a_node.make_programs(folder),
-        jobs=folder / "jobs",
-        slots=2,
-        cpu_cap=None,
-        metrics=Address("127.0.0.1", 0),
-        name="w",
-    )
-    worker = Worker(settings)
-    serving = asyncio.get_running_loop().create_task(worker.run(), name="worker under test")
-    try:
-        await eventually(lambda: worker.metrics_port is not None)
-        assert worker.metrics_port is not None
-        yield worker, worker.metrics_port
-    finally:
-        worker.request_stop()
-        worker.request_stop()
-        async with asyncio.timeout(DEADLINE_S):
-            await serving
 
 
 def documented(role: str) -> dict[str, tuple[str, tuple[str, ...], str]]:

@@ -17,7 +17,7 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 from tests.kit.a_group import a_group
 from tests.kit.a_node import a_node
-from tests.roles.http.test_metrics import working
+from tests.kit.a_worker import working
 
 from wakugumi.core.gateway.groups import GroupAt
 from wakugumi.roles.gateway.server import GatewayServer

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.kit.page_commands import TOP, blocks, run
 from tests.kit.tools import tool
-from tests.whole.documents.test_readme import TOP, blocks, run
 
 from wakugumi.app.serve.free_ports import free_ports
 

@@ -2,43 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import re
-import signal
-import subprocess
 from pathlib import Path
 
+from tests.kit.page_commands import TOP, blocks, run
+
 from wakugumi.app.serve.free_ports import free_port
-
-TOP = Path(__file__).parents[3]
-WITHIN_S = 100.0
-
-
-def blocks(page: Path) -> list[str]:
-    return re.findall(r"^```sh\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
-
-
-def run(script: str, folder: Path) -> None:
-    """As one script: what one block starts in the background is there in the next, and all of it is ended."""
-    shell = subprocess.Popen(
-        ["bash", "-e", "-u", "-c", script],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        said, _ = shell.communicate(timeout=WITHIN_S)
-    finally:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(shell.pid, number)
-            except ProcessLookupError:
-                break
-        shell.wait()
-    assert shell.returncode == 0, said
 
 
 def test_the_readmes_commands_run(home: Path) -> None:

@@ -12,7 +12,6 @@ import pytest
 from tests.kit.eventually import eventually
 from tests.kit.fake_group import (
     Asked,
-    FakeGroup,
     Said,
     a_problem,
     call,
@@ -20,21 +19,11 @@ from tests.kit.fake_group import (
     left_on_disk,
     submit,
     until_state,
+    words,
 )
-from tests.whole.conftest import Running
+from tests.whole.conftest import Running, port_of
 
 Start = Callable[..., Running]
-
-
-def words(groups: list[FakeGroup], state: Path) -> list[str]:
-    named = [word for group in groups for word in ("--group", f"{group.name}={group.at().url}")]
-    return ["gateway", "0", *named, "--state", str(state), "--lease", "0.6"]
-
-
-def port_of(gate: Running) -> int:
-    line = gate.line()
-    assert line.startswith("http://127.0.0.1:"), line
-    return int(line.rpartition(":")[2])
 
 
 @pytest.mark.anyio

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.kit.fake_group import a_problem, call, groups_of, submit
-from tests.whole.conftest import Running
-from tests.whole.http.test_gateway import port_of, words
+from tests.kit.fake_group import a_problem, call, groups_of, submit, words
+from tests.whole.conftest import Running, port_of
 
 Start = Callable[..., Running]
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.app.conftest import ScriptedLeader
+from tests.kit.answering_leader import AnsweringLeader
 from tests.kit.hostile_text import ALL, MARK, TEXTS, filled, reached
 from tests.whole.conftest import WAKU, WITHIN_S
 
@@ -98,7 +98,7 @@ def a_zip() -> bytes:
     return file.getvalue()
 
 
-class HostileLeader(ScriptedLeader):
+class HostileLeader(AnsweringLeader):
     """It answers with hostile text wherever a text may stand, or refuses with it."""
 
     def __init__(self) -> None:
@@ -230,7 +230,7 @@ for words in json.loads(sys.argv[1]):
 """One process for many commands: each is called as `waku` calls it."""
 
 
-def typed(leader: ScriptedLeader, more: list[str]) -> list[list[str]]:
+def typed(leader: AnsweringLeader, more: list[str]) -> list[list[str]]:
     host, _, port = leader.address.rpartition(":")
     places = {"LEADER": leader.address, "LEADER_HOST": host, "LEADER_PORT": port}
     return [[*name.split(), *(places.get(word, word) for word in words), *more] for name, words in ASKING.items()]

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.app.conftest import ScriptedLeader
+from tests.kit.answering_leader import AnsweringLeader
 from tests.kit.eventually import eventually_blocking
 from tests.whole.conftest import Running, Waku
 
@@ -117,7 +117,7 @@ def test_a_leader_without_a_journal_says_so_and_inherits_nothing(
 def test_a_leader_that_takes_no_jobs_is_waited_for_aloud(
     words: tuple[str, ...], code: str, text: str, start: Start, inputs: Path
 ) -> None:
-    with closing(ScriptedLeader()) as leader:
+    with closing(AnsweringLeader()) as leader:
         leader.refusal = code, text
         client = start(*words, "--leader", leader.address)
         client.until(lambda said: f"the leader takes no jobs now: {text}; waiting" in said)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.roles.client.test_grid import scripted
+from tests.kit.scripted_leader import scripted
 
 from wakugumi.adapters.blobs.place import FolderPlace
 from wakugumi.app.show.downloads import ShownTransfer, in_thread

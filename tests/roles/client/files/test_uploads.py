@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
 import json
 import os
 import threading
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.kit.eventually import eventually
-from tests.roles.client.test_grid import Peer, ScriptedLeader, scripted
-from tests.roles.client.test_several_leaders import next_but
+from tests.kit.scripted_leader import Peer, ScriptedLeader, WithPlace, grid_with_place, misses, scripted, sha
 
 from wakugumi.adapters.blobs.place import FolderPlace
-from wakugumi.adapters.blobs.store import BlobStore
 from wakugumi.core.ids import JobId
 from wakugumi.errors import Lost, Refused
 from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
 from wakugumi.limits.wire import PAYLOAD_BYTES_MAX
 from wakugumi.roles.client.files import uploads
-from wakugumi.roles.client.grid import Grid, connect
+from wakugumi.roles.client.grid import connect
 from wakugumi.wire import frame as fr
-from wakugumi.wire.messages.hello import BLOBS, CAPS, ENV, Welcome
-from wakugumi.wire.messages.job import Missing
+from wakugumi.wire.messages.hello import BLOBS, ENV, Welcome
 from wakugumi.wire.messages.payload import encode
 from wakugumi.wire.messages.references import BlobRef
 
@@ -38,42 +33,8 @@ pytestmark = pytest.mark.anyio
 BIG = os.urandom(INLINE_FILE_BYTES_MAX + 1)
 
 
-def sha(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-class WithPlace(ScriptedLeader):
-    """A leader that takes blobs, in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(own=False)
-        self.store = BlobStore(folder)
-        self.url = folder.as_uri()
-
-    async def peer(self) -> Peer:
-        peer = await super().peer()
-        peer.send(fr.WELCOME, payload=encode(Welcome("test", [BLOBS, CAPS], self.url)))
-        return peer
-
-    def has(self, content: bytes) -> bool:
-        return self.store.has(BlobRef(sha(content), len(content)))
-
-
-def misses(peer: Peer, about: bytes, *contents: bytes) -> None:
-    peer.send(fr.MISSING, about, encode(Missing([sha(content) for content in contents])))
-
-
-@asynccontextmanager
-async def grid_with_place(folder: Path, **options: object) -> AsyncIterator[tuple[Grid, Peer, WithPlace]]:
-    async with scripted(WithPlace(folder)) as leader, asyncio.TaskGroup() as group:
-        assert isinstance(leader, WithPlace)
-        coming = group.create_task(leader.peer())
-        async with connect(f"127.0.0.1:{leader.port}", client_id="me", **options) as grid:  # type: ignore[arg-type]
-            yield grid, await coming, leader
-
-
 async def submitted(peer: Peer) -> fr.Frame:
-    frame = await next_but(peer, fr.CAP)
+    frame = await peer.next_but(fr.CAP)
     assert frame.type == fr.SUBMIT_JOB, fr.NAMES[frame.type]
     return frame
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.kit.a_group import Caller, a_group, get, nothing_is_left, pages_of, post
 from tests.kit.a_leader import Running
+from tests.kit.a_visit import AVisit
 from tests.kit.old_peers import DEADLINE_S, OldWorker
-from tests.roles.http.test_job_request import AVisit
 
 from wakugumi.core.ids import ClientId, ConnId, job_id_from_name
 from wakugumi.core.leader import events as ev

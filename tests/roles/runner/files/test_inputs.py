@@ -501,7 +501,7 @@ async def test_a_source_that_lies_is_told_and_what_it_gave_is_thrown_away(
 @pytest.mark.spec("C4", "C8")
 @pytest.mark.parametrize("body", [large() + b"more", b"garbage"], ids=["too much", "no zstd"])
 async def test_a_source_that_sends_what_cannot_be_lies(world: World, body: bytes) -> None:
-    from tests.adapters.blobs.test_place_http import says, scripted
+    from tests.kit.scripted_http import says, scripted
 
     await world.worker()
     head = f"HTTP/1.1 200 OK\nContent-Length: {len(body)}" + ("\nContent-Encoding: zstd" if len(body) < LARGE else "")
