@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.kit.fresh_settings import forget_settings
 
 from wakugumi.adapters.machine.usable_cpus import usable_cpus
 from wakugumi.app import settings
@@ -24,10 +25,9 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.chdir(tmp_path)
     for name in {"WAKU_CONFIG", *(name for option in settings.all_options() for name in option.env)}:
         monkeypatch.delenv(name, raising=False)
-    settings._file.cache_clear()
+    forget_settings()
     yield tmp_path
-    settings._file.cache_clear()
-    settings._untold.clear()
+    forget_settings()
 
 
 def slots(flag: int | None = None) -> int:
@@ -43,7 +43,7 @@ def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(
 ) -> None:
     assert slots() == usable_cpus()
     (elsewhere / "waku.toml").write_text("slots = 5\n")
-    settings._file.cache_clear()
+    forget_settings()
     assert slots() == 5
     monkeypatch.setenv("WORKER_MAX_PAR", "6")
     assert slots() == 6
@@ -152,7 +152,7 @@ def test_the_file_may_lie_elsewhere_but_must_be_there(elsewhere: Path, monkeypat
     (elsewhere / "other.toml").write_text('leader = "grid:5000"')
     monkeypatch.setenv("WAKU_CONFIG", str(elsewhere / "other.toml"))
     assert load(ClientSettings).leader == "grid:5000"
-    settings._file.cache_clear()
+    forget_settings()
     monkeypatch.setenv("WAKU_CONFIG", str(elsewhere / "none.toml"))
     with pytest.raises(ConfigError, match=r"WAKU_CONFIG names .*none.toml, which cannot be read"):
         load(ClientSettings)
@@ -174,7 +174,7 @@ def test_the_cpu_limit_may_be_off_wherever_it_is_said(elsewhere: Path, monkeypat
     with pytest.raises(ConfigError, match="--cpu-cap is 'much', which is neither a number nor off"):
         cpu_cap("much")
     (elsewhere / "waku.toml").write_text('cpu-cap = "off"\n')
-    settings._file.cache_clear()
+    forget_settings()
     assert cpu_cap() is None
     monkeypatch.setenv("WORKER_CPU_CAP", "0.9")
     assert cpu_cap() == 0.9
@@ -186,7 +186,6 @@ def test_the_cpu_limit_may_be_off_wherever_it_is_said(elsewhere: Path, monkeypat
 def test_the_file_of_the_current_folder_is_told_once_and_only_if_it_is_used(
     elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settings, "_tellers", [])
     (elsewhere / "waku.toml").write_text('slots = 5\nleader = "grid.example:5000"\n')
     told: list[str] = []
     assert slots(3) == 3
@@ -201,7 +200,6 @@ def test_the_file_of_the_current_folder_is_told_once_and_only_if_it_is_used(
 def test_what_was_taken_before_anybody_could_tell_is_told_then(
     elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settings, "_tellers", [])
     (elsewhere / "waku.toml").write_text(f'name = "{"x" * 2_000}"\n')
     assert load(WorkerSettings).name
     told: list[str] = []
@@ -212,7 +210,6 @@ def test_what_was_taken_before_anybody_could_tell_is_told_then(
 
 
 def test_a_file_that_the_user_named_is_not_told(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "_tellers", [])
     (elsewhere / "mine.toml").write_text("slots = 5\n")
     monkeypatch.setenv("WAKU_CONFIG", "mine.toml")
     assert slots() == 5

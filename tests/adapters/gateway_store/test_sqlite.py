@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -140,7 +140,7 @@ async def test_the_oldest_of_an_owner_are_found_without_sorting_all_of_them(tmp_
     assert await store.orphans(2) == kept[:2]
     store._base.set_trace_callback(None)
     [query] = [one for one in asked if "ORDER BY accepted_at" in one]
-    plan = str(store._base.execute(f"EXPLAIN QUERY PLAN {query}").fetchall())
+    plan = str(rows(tmp_path, f"EXPLAIN QUERY PLAN {query}"))
     assert "open_jobs" in plan
     assert "TEMP B-TREE" not in plan
     await store.close()
@@ -156,7 +156,7 @@ async def test_a_file_of_the_first_version_is_brought_up_to_this_one(
         kept, _ = await old.add(a_row())
         await old.close()
     new = SqliteGatewayStore(tmp_path)
-    assert new._base.execute("PRAGMA user_version").fetchone() == (sqlite.VERSION,)
+    assert rows(tmp_path, "PRAGMA user_version") == [(sqlite.VERSION,)]
     assert await new.get(kept.job) == kept
     assert await new.orphans(10) == [kept.job]
     await new.close()
@@ -188,7 +188,7 @@ async def test_after_the_machine_was_started_anew_no_lease_of_before_holds(tmp_p
     assert not await after.is_held("g1")
     assert await after.orphans(10) == [row.job]
     await after.hold("g2", 10.0)
-    assert after._base.execute("SELECT owner FROM lease").fetchall() == [("g2",)]
+    assert rows(tmp_path, "SELECT owner FROM lease") == [("g2",)]
     await after.close()
 
 
@@ -290,6 +290,12 @@ async def test_a_store_that_cannot_be_opened_leaves_no_connection_open(
         SqliteGatewayStore(tmp_path)
     assert len(made) == 2
     assert all(_is_closed(one) for one in made)
+
+
+def rows(folder: Path, query: str) -> list[tuple[object, ...]]:
+    """As another process reads them."""
+    with closing(sqlite3.connect(folder / FILE_NAME)) as base:
+        return base.execute(query).fetchall()
 
 
 def _is_closed(base: sqlite3.Connection) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pytest
+from tests.kit.fresh_settings import forget_settings
 
 from wakugumi.adapters.machine.usable_cpus import usable_cpus
-from wakugumi.app import settings
 from wakugumi.app.work import early
 from wakugumi.app.work.programs import find
 from wakugumi.roles.local.local import Local
@@ -17,7 +17,7 @@ from wakugumi.roles.local.local import Local
 def begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Local]]:
     monkeypatch.delenv("WAKU_LEADER", raising=False)
     monkeypatch.delenv("WAKU_SLOTS", raising=False)
-    settings._file.cache_clear()
+    forget_settings()
     yield early._begun
     early.drop()
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.kit.answering_leader import AnsweringLeader
+from tests.kit.fresh_settings import forget_settings
 
-from wakugumi.app import settings as config
 from wakugumi.app.cli import call
 from wakugumi.app.settings import load
 from wakugumi.core.leader.admin import questions as qu
@@ -24,10 +24,9 @@ CALC = parse_subject("job.assign.calca.fast")
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
-    config._file.cache_clear()
+    forget_settings()
     yield tmp_path / "waku.toml"
-    config._file.cache_clear()
-    config._untold.clear()
+    forget_settings()
 
 
 @pytest.mark.spec("L2")
@@ -36,7 +35,7 @@ def test_policies_come_from_flags_then_the_environment_then_the_file(
 ) -> None:
     assert load(LeaderSettings).policies.of(CALC).name == "most-credit"
     settings.write_text('policy = "score,calcA=sticky"')
-    config._file.cache_clear()
+    forget_settings()
     assert load(LeaderSettings).policies.of(CALC).name == "sticky"
     monkeypatch.setenv("WAKU_POLICY", "round-robin")
     assert load(LeaderSettings).policies.of(CALC).name == "round-robin"

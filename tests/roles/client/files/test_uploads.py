@@ -22,7 +22,7 @@ from wakugumi.errors import Lost, Refused
 from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
 from wakugumi.limits.wire import PAYLOAD_BYTES_MAX
 from wakugumi.roles.client.files import uploads
-from wakugumi.roles.client.grid import connect
+from wakugumi.roles.client.grid import Grid, connect
 from wakugumi.wire import frame as fr
 from wakugumi.wire.messages.hello import BLOBS, ENV, Welcome
 from wakugumi.wire.messages.payload import encode
@@ -31,6 +31,10 @@ from wakugumi.wire.messages.references import BlobRef
 pytestmark = pytest.mark.anyio
 
 BIG = os.urandom(INLINE_FILE_BYTES_MAX + 1)
+
+
+def uploads_of(grid: Grid) -> uploads.Uploads:
+    return grid._session._uploads
 
 
 async def submitted(peer: Peer) -> fr.Frame:
@@ -69,7 +73,7 @@ async def test_what_a_leader_misses_is_put_into_its_place_and_the_same_frame_sen
         peer.result(JobId(first.msg_id), stdout="done")
         assert (await job).stdout == "done"
         assert grid.transfers() == []
-        assert grid._session._uploads.held_bytes == 0
+        assert uploads_of(grid).held_bytes == 0
         assert job.request.brings == {}
 
 
@@ -100,7 +104,7 @@ async def test_many_jobs_with_the_same_file_put_it_once(
         frames = [await submitted(peer) for _ in jobs]
         for frame in frames:
             misses(peer, frame.msg_id, BIG)
-        on_their_way = grid._session._uploads._puts
+        on_their_way = uploads_of(grid)._puts
         await eventually(lambda: [len(each.waiting) for each in on_their_way.values()] == [len(jobs)])
         all_asked.set()
         again = [await submitted(peer) for _ in jobs]
@@ -333,7 +337,7 @@ async def test_a_cancel_while_a_place_without_room_is_given_time_ends_the_job(
         misses(peer, frame.msg_id, BIG)
         assert await submitted(peer) == frame
         misses(peer, frame.msg_id, BIG)
-        await eventually(lambda: any(each.later for each in grid._session._uploads._held.values()))
+        await eventually(lambda: any(each.later for each in uploads_of(grid)._held.values()))
         await job.cancel()
         assert (await job).reason == "cancelled"
 
@@ -547,7 +551,7 @@ async def test_a_job_that_is_cancelled_while_its_leader_has_not_said_welcome_end
             peer = await coming
             await eventually(lambda: grid.status().connected)
             job = await grid.submit("p", files={"big.bin": big})
-            await eventually(lambda: any(each.waiting for each in grid._session._uploads._strangers.values()))
+            await eventually(lambda: any(each.waiting for each in uploads_of(grid)._strangers.values()))
             await job.cancel()
             assert (await job).reason == "cancelled"
             peer.send(fr.WELCOME, payload=encode(Welcome("test", [BLOBS], (tmp_path / "place").as_uri())))
@@ -607,7 +611,7 @@ async def test_a_job_that_sets_variables_goes_past_an_old_leader_to_one_that_tak
 
 async def test_content_in_memory_counts_once_however_many_jobs_bring_it(tmp_path: Path) -> None:
     async with grid_with_place(tmp_path / "place") as (grid, peer, leader):
-        held = grid._session._uploads
+        held = uploads_of(grid)
         one = await grid.submit("p", files={"a": BIG})
         two = await grid.submit("p", files={"b": BIG, "c": BIG[::-1]})
         assert held.held_bytes == 2 * len(BIG)
