@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 
-from tools.private_looks import LIST, listed, looks, looks_in, page
-
-TOP = Path(__file__).parents[2]
-TESTS = TOP / "tests"
+from tools.test_lists import (
+    does_something,
+    facts,
+    listed_looks,
+    listed_untested,
+    looks,
+    looks_in,
+    takes_from_a_test,
+    untested,
+)
 
 IMPORTS_FROM_TESTS = {
     "core/client/test_leaders.py",
@@ -24,31 +27,8 @@ IMPORTS_FROM_TESTS = {
 """Files that still import from a test file. What tests share belongs into tests/kit."""
 
 
-@cache
-def trees() -> dict[str, ast.Module]:
-    return {
-        file.relative_to(TESTS).as_posix(): ast.parse(file.read_text(encoding="utf-8"))
-        for file in sorted(TESTS.rglob("*.py"))
-    }
-
-
-def imported(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{name.name}" for name in node.names)
-        elif isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
-
-
-def takes_from_a_test(tree: ast.Module) -> bool:
-    return any(
-        name.startswith("tests.") and any(part.startswith("test_") for part in name.split("."))
-        for name in imported(tree)
-    )
-
-
 def test_no_test_imports_from_a_test() -> None:
-    assert {name for name, tree in trees().items() if takes_from_a_test(tree)} == IMPORTS_FROM_TESTS
+    assert {name for name, fact in facts().items() if fact.takes_from_a_test} == IMPORTS_FROM_TESTS
 
 
 def test_an_import_from_a_test_is_seen_in_any_form() -> None:
@@ -58,10 +38,10 @@ def test_an_import_from_a_test_is_seen_in_any_form() -> None:
 
 
 def test_no_test_looks_into_private_names_more_often_than_before() -> None:
-    found = looks()
-    more = {name: count for name, count in found.items() if count > listed().get(name, 0)}
-    assert not more, "these look into private names: test what is public, or mend tests/house/private_looks.txt"
-    assert LIST.read_text(encoding="utf-8") == page(found), "fewer looks than listed: python -m tools.private_looks"
+    found, listed = looks(), listed_looks()
+    more = {name: count for name, count in found.items() if count > listed.get(name, 0)}
+    assert not more, "test what is public"
+    assert found == listed, "fewer looks than listed: run python -m tools.test_lists"
 
 
 def test_a_look_is_counted_in_any_form() -> None:
@@ -76,3 +56,16 @@ class Test:
         monkeypatch.setattr("wakugumi.core.ids._text", 1)
 """
     assert looks_in(ast.parse(code)) == 5
+
+
+def test_every_module_has_a_test_file_of_its_name() -> None:
+    found, listed = untested(), listed_untested()
+    new = sorted(set(found) - set(listed))
+    assert not new, "no test file of their name in the mirrored folder"
+    assert found == listed, "fewer modules than listed: run python -m tools.test_lists"
+
+
+def test_a_module_of_values_and_records_needs_no_test_file() -> None:
+    assert not does_something(ast.parse("A = 1\nclass B:\n    def __init__(self): ..."))
+    assert does_something(ast.parse("class B:\n    def c(self): ..."))
+    assert does_something(ast.parse("async def c(): ..."))

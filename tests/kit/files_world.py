@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from wakugumi.core.files import events as se
 from wakugumi.core.files.machine import FileDistribution
 from wakugumi.core.ids import ConnId, WorkerId
-from wakugumi.core.leader.admin.questions import CacheQuestion
+from wakugumi.core.leader.admin.questions import (
+    CacheQuestion,
+)
 from wakugumi.core.leader.events import QuestionAsked
 from wakugumi.core.subject import Pattern
 
@@ -136,3 +138,8 @@ def source(to: int, at: int | None, letter: str = "a", want: int = 0) -> se.Send
 def counts(effect: se.SpreadDo) -> tuple[str, int, int, int, int, int]:
     assert isinstance(effect, se.SendSummary)
     return effect.status, effect.sent, effect.ok, effect.skipped, effect.failed, effect.silent
+
+
+def put_of(effect: se.SpreadDo) -> se.SendCachePut:
+    assert isinstance(effect, se.SendCachePut)
+    return effect

@@ -21,11 +21,6 @@ from wakugumi.limits.files import (
 )
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 @pytest.mark.spec("C8")
 def test_the_leader_gives_two_copies_and_then_workers_serve_each_other(world: World) -> None:
     world.join(1, 2, 3, 4)
@@ -448,16 +443,6 @@ def test_a_whole_stock_takes_the_place_of_what_was_said_before(world: World) -> 
     world.stock(1, "b", whole=True, serves=True)
     assert not world.machine.holders(sha("a"))
     assert list(world.machine.holders(sha("b"))) == [worker_id(1)]
-
-
-def test_a_second_connection_of_a_worker_ends_the_first(world: World) -> None:
-    world.join(1, 2)
-    world.stock(1, "a")
-    world.hear(se.WorkerCame(ConnId(8), worker_id(1), "w1", (), blobs=True))
-    assert not world.machine.holders(sha("a"))
-    world.stock(8, "a", whole=True, serves=True)
-    world.hear(se.WorkerWent(ConnId(1)))
-    assert list(world.machine.holders(sha("a"))) == [worker_id(1)]
 
 
 def test_the_log_tells_no_keys() -> None:
