@@ -102,8 +102,9 @@ def test_a_node_killed_in_the_midst_loses_nothing(start: Start, waku: Waku, coun
             return {row["name"]: row for row in (told if isinstance(told, list) else told["workers"])}
 
         leader.until(lambda text: "is out of order" in text)
-        assert listed()["left"]["state"] == "resting"
-        assert "left rests: " in waku("workers", "list", "--leader", address).stderr
+        # Between two rests the node is tried again, and listed as busy.
+        eventually_blocking(lambda: listed()["left"]["state"] == "resting")
+        eventually_blocking(lambda: "left rests: " in waku("workers", "list", "--leader", address).stderr)
         _node(start, counting, "one", int(url.rpartition(":")[2]))
         (counting / "go").touch()
         assert [answer.result(WITHIN_S)[0] for answer in answers] == [200] * 4
