@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from tools.kit_page import PAGE, kit_page
 from tools.test_lists import (
     does_something,
     facts,
@@ -69,3 +70,7 @@ def test_a_module_of_values_and_records_needs_no_test_file() -> None:
     assert not does_something(ast.parse("A = 1\nclass B:\n    def __init__(self): ..."))
     assert does_something(ast.parse("class B:\n    def c(self): ..."))
     assert does_something(ast.parse("async def c(): ..."))
+
+
+def test_the_page_of_the_tests_is_made_from_the_source() -> None:
+    assert PAGE.read_text(encoding="utf-8") == kit_page(), "run make docs"

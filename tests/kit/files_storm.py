@@ -1,4 +1,4 @@
-"""A leader's the files machine among workers that join, leave, lie, are slow or silent, fill their disks and evict;
+"""A leader's files machine among workers that join, leave, lie, are slow or silent, fill their disks and evict;
 clients that put, pin and drop; and a leader that is killed and starts anew from what it kept.
 
 The storm is also the judge. It knows what is really on whose disk, and holds what it was told against the machine:

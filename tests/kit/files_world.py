@@ -1,4 +1,4 @@
-"""A the files machine machine, the words it hears, and a script's way to say what must follow: these effects and no
+"""A files machine, the words it hears, and a script's way to say what must follow: these effects and no
 others."""
 
 from __future__ import annotations
