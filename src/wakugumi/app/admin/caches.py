@@ -67,10 +67,10 @@ def caches_put(
     """waku caches put ID FILE|FOLDER… [--target PATTERN] [--within S] [--share X] [--pin] [OPTIONS]
 
     Jobs name a file of it as --cached ID/NAME. A file has its own name in the cache, or NAME with NAME=PATH; a folder
-    stands for all files below it, hidden ones too. What is put goes to every worker whose patterns overlap --target,
-    and to those that join later. Nothing under an id is ever overwritten: what is there is skipped, new names are
-    added, and other content under the same name fails. So new content is a new id, such as dataset-v2. The same command
-    again sends only what is missing.
+    stands for all files below it, hidden ones too. The cache goes to every worker whose patterns overlap --target, and
+    to workers that join later. No file under an id is ever overwritten: a known file is skipped, a new name is added,
+    and other content under a known name fails. So new content needs a new id, such as dataset-v2. The same command
+    again sends only missing files.
 
     Waits --within so many seconds for the workers, or until a --share of them, 0 to 1, has it. Exit code 1 if too few
     have it then.

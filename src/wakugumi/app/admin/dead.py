@@ -90,7 +90,7 @@ def dead_requeue(
 ) -> int:
     """waku dead requeue [ID…] [--pattern PATTERN] [--reason REASON] [--all] [OPTIONS]
 
-    All that is said must hold of a job. Whoever then asks for it, as with `waku jobs wait`, gets the new result. Exit
+    All given conditions must hold for a job. Later requests for it, such as `waku jobs wait`, get the new result. Exit
     code 3 if an ID is not among the dead.
 
     Examples:

@@ -279,7 +279,7 @@ def _show_newest_jobs(answer: qu.JobsAnswer) -> None:
 
 
 def _show_jobs(rows: list[qu.JobRow]) -> None:
-    """What hardly any job asks for has a column only if one of these does."""
+    """Rarely used options have a column only if one of these jobs uses them."""
     asked = {
         "#slots": [str(row.slots) for row in rows] if any(row.slots > 1 for row in rows) else [],
         "#priority": [str(row.priority) for row in rows] if any(row.priority for row in rows) else [],
