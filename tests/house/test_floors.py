@@ -52,7 +52,7 @@ PURE_MODULES = {
         "types",
         "typing",
     ),
-    *("unicodedata", "uuid", "zlib"),
+    *("multipart", "unicodedata", "uuid", "zlib"),
 }
 """All that a pure floor may have of the outside: values and functions of values."""
 IMPURE_NAMES = {"uuid.uuid1", "uuid.uuid4", "uuid.getnode"}

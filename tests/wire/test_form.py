@@ -102,6 +102,12 @@ def test_what_stands_before_and_behind_does_not_count() -> None:
     assert read([b"hello\r\n" + form(b"x") + b"--xYz\r\nmore", b" and more"]) == [(FormPart("file", "a.txt"), b"x")]
 
 
+def test_what_stands_before_is_the_same_however_it_is_cut() -> None:
+    body = b"hello --xYz\r\n is no line of its own\r\n" + form(b"x")
+    for cut in range(len(body)):
+        assert read([body[:cut], body[cut:]]) == [(FormPart("file", "a.txt"), b"x")]
+
+
 BROKEN = {
     "no end": form(b"x")[:-6],
     "nothing": b"",

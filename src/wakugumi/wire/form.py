@@ -1,16 +1,15 @@
-"""Which files does a `multipart/form-data` body hold? A parser that is fed as the bytes come (RFC 7578).
+"""Which files does a `multipart/form-data` body hold? (RFC 7578) Events as the bytes come.
 
-    --B CRLF head CRLF CRLF content CRLF --B CRLF head … content CRLF --B--
-
-Every part ends where the next delimiter `CRLF --B` begins, so content is passed on up to what might be the beginning of
-one, and no more than that is kept. A small body that comes in one piece costs four searches.
+The library `multipart` cuts the body into parts and keeps no more than what may be the beginning of a boundary; what
+the head of a part may say is decided here.
 """
 
 from __future__ import annotations
 
 import re
-from enum import Enum, auto
 from typing import Final, NamedTuple, TypeAlias
+
+from multipart import MultipartError, MultipartSegment, PushMultipartParser
 
 from wakugumi.errors import Refused
 from wakugumi.limits.http import PART_HEAD_BYTES_MAX
@@ -45,108 +44,47 @@ _TYPE: Final = re.compile(r"\s*multipart/form-data\s*(?=;)", re.IGNORECASE)
 _PARAMETER: Final = re.compile(r"""\s*;\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]*))""")
 _ESCAPED: Final = re.compile(r'\\(["\\])')
 """Clients write a backslash before a quotation mark, and some before another one; anywhere else it is itself."""
-_BLANKS_MAX: Final = 64
-"""What may stand behind a boundary on its line: blanks that a mail server added."""
 _PLAIN_ENCODINGS: Final = frozenset({"7bit", "8bit", "binary"})
-
-
-class _State(Enum):
-    BEFORE = auto()
-    """Before the first delimiter."""
-    LINE = auto()
-    """Behind a delimiter: the rest of its line, or the two hyphens of the last one."""
-    HEAD = auto()
-    CONTENT = auto()
-    AFTER = auto()
-    """Behind the last delimiter, where nothing counts."""
 
 
 class Multipart:
     """One body. What it raises is Refused (`bad-request`, or `bad-name`), and then it is of no more use."""
 
     def __init__(self, boundary: bytes) -> None:
+        self._parser = PushMultipartParser(boundary, max_header_size=PART_HEAD_BYTES_MAX)
         self._delimiter = b"\r\n--" + boundary
-        self._state = _State.BEFORE
-        self._held = b"\r\n"
-        """What came and is not told yet. The first delimiter needs no line before it: so we think one up."""
-
-    @property
-    def is_done(self) -> bool:
-        """The last delimiter has come."""
-        return self._state is _State.AFTER
+        self._before: bytes | None = b"\r\n"
+        """All that came before the first delimiter, which needs no line before it: so we think one up."""
 
     def feed(self, data: bytes) -> list[Event]:
         """What the next bytes hold. Raises Refused."""
-        if self._state is _State.AFTER:
-            return []
-        events: list[Event] = []
-        if self._held:
-            data = self._held + data
-        at: int | None = 0
-        end = 0
-        while at is not None:
-            end = at
-            at = self._step(data, at, events)
-        self._held = b"" if self.is_done else self._rest(data, end, events)
-        return events
+        if self._before is not None:
+            # The library would drop any amount of it, and see another beginning where the bytes are cut otherwise.
+            data = self._before + data
+            begins = data.find(self._delimiter)
+            if begins < 0:
+                if len(data) > PART_HEAD_BYTES_MAX:
+                    raise _bad(f"what stands before the first boundary is longer than {PART_HEAD_BYTES_MAX} bytes")
+                self._before = data
+                return []
+            data, self._before = data[begins + 2 :], None
+        try:
+            return [_event(told) for told in self._parser.parse(data)] if data else []
+        except MultipartError as error:
+            raise _bad(f"the form is broken: {error}"[:300]) from None
 
     def finish(self) -> None:
         """There is no more. Raises Refused if the last delimiter is missing."""
-        if self._state is not _State.AFTER:
-            raise _bad("the body ends before its last boundary")
+        try:
+            self._parser.close()
+        except MultipartError:
+            raise _bad("the body ends before its last boundary") from None
 
-    def _step(self, data: bytes, at: int, events: list[Event]) -> int | None:
-        """Where to go on; None if more must come first."""
-        state = self._state
-        if state is _State.CONTENT:
-            found = data.find(self._delimiter, at)
-            if found < 0:
-                return None
-            if found > at:
-                events.append(Data(data[at:found]))
-            events.append(END)
-            self._state = _State.LINE
-            return found + len(self._delimiter)
-        if state is _State.LINE:
-            rest = data[at : at + _BLANKS_MAX]
-            if rest.startswith(b"--"):
-                self._state = _State.AFTER
-                return None
-            found = rest.find(b"\r\n")
-            if found < 0:
-                if len(rest) == _BLANKS_MAX or rest.strip(b" \t") not in {b"", b"-", b"\r"}:
-                    raise _bad("something else follows a boundary on its line")
-                return None
-            if rest[:found].strip(b" \t"):
-                raise _bad("something else follows a boundary on its line")
-            self._state = _State.HEAD
-            return at + found  # so that a part without a head has an empty one
-        if state is _State.HEAD:
-            found = data.find(b"\r\n\r\n", at, at + PART_HEAD_BYTES_MAX)
-            if found < 0:
-                return None
-            events.append(_part(data[at + 2 : found]))
-            self._state = _State.CONTENT
-            return found + 4
-        if state is _State.BEFORE and (found := data.find(self._delimiter, at)) >= 0:
-            self._state = _State.LINE
-            return found + len(self._delimiter)
-        return None
 
-    def _rest(self, data: bytes, at: int, events: list[Event]) -> bytes:
-        """Tell what surely is content, and keep what the next bytes may make into something else."""
-        if self._state is _State.CONTENT:
-            begins = data.find(b"\r", max(at, len(data) - len(self._delimiter) + 1))
-            if begins < 0:
-                begins = len(data)
-            if begins > at:
-                events.append(Data(data[at:begins]))
-            return data[begins:]
-        rest = data[at:]
-        if len(rest) > PART_HEAD_BYTES_MAX:
-            what = "what stands before the first boundary" if self._state is _State.BEFORE else "the head of a part"
-            raise _bad(f"{what} is longer than {PART_HEAD_BYTES_MAX} bytes")
-        return rest
+def _event(told: MultipartSegment | bytes | bytearray | None) -> Event:
+    if told is None:
+        return END
+    return _part(told.headerlist) if isinstance(told, MultipartSegment) else Data(bytes(told))
 
 
 def boundary_of(content_type: str | None) -> bytes:
@@ -173,25 +111,17 @@ def encode_tail(boundary: bytes) -> bytes:
     return b"\r\n--" + boundary + b"--\r\n"
 
 
-def _part(head: bytes) -> FormPart:
+def _part(headers: list[tuple[str, str]]) -> FormPart:
     """Raises Refused."""
-    try:
-        text = head.decode()
-    except UnicodeDecodeError:
-        raise _bad("the head of a part is not UTF-8") from None
     found: dict[str, str] | None = None
-    for line in text.split("\r\n"):
-        field, colon, value = line.partition(":")
-        field = field.lower()
-        if field == "content-disposition":
+    for field, value in headers:
+        if field == "Content-Disposition":
             kind, semicolon, more = value.partition(";")
             if found is not None or kind.strip().lower() != "form-data":
                 raise _bad("a part must say once that it is form-data")
             found = _parameters(semicolon + more)
-        elif field == "content-transfer-encoding" and value.strip().lower() not in _PLAIN_ENCODINGS:
-            raise _bad(f"a part must come as it is, not as {value.strip()[:40]!r}")
-        elif not colon:
-            raise _bad("a line in the head of a part has no colon")
+        elif field == "Content-Transfer-Encoding" and value.lower() not in _PLAIN_ENCODINGS:
+            raise _bad(f"a part must come as it is, not as {value[:40]!r}")
     if found is None or "name" not in found:
         raise _bad("a part does not say which field it is", hint='write Content-Disposition: form-data; name="file"')
     file_name = found.get("filename")
