@@ -126,7 +126,9 @@ class GatewayServer:
             "wakugumi_gateway_taken_over_total", "Jobs taken over from dead gateways.", self.keeper.taken_over
         )
         yield counter(
-            "wakugumi_gateway_stranded_total", "Jobs that no task handled, queued again.", self.keeper.stranded
+            "wakugumi_gateway_stranded_total",
+            "Jobs that no task handled, queued again. Above 0 is a fault of the gateway: see its log.",
+            self.keeper.stranded,
         )
         yield self.gateway.outcomes.family()
         yield self.gateway.took.family()
