@@ -340,7 +340,7 @@ def test_a_map_writes_no_more_of_a_job_than_was_allowed(waku, programs: Path, ho
     done = waku("map", programs / "many", "in", "--out", "out", "--max-bytes", "100kB")
     assert done.returncode == 1
     assert "failed: 200000 (too-many-bytes)" in done.stderr
-    assert "1 input failed by too-many-bytes: if you trust its worker, allow more: --max-bytes" in done.stderr
+    assert "1 input failed by too-many-bytes: if you trust the worker, allow more: --max-bytes" in done.stderr
     assert (home / "out/1000/zeros").stat().st_size == 1_000
     assert sorted(path.name for path in (home / "out/200000").iterdir()) == [
         *(".waku.json", "error.txt", "stderr.txt", "stdout.txt")

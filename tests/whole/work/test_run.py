@@ -192,7 +192,7 @@ def test_no_more_is_written_than_was_allowed(where: str, request, waku, programs
     done = waku(*words, "--max-bytes", "100KB")
     assert done.returncode == 1
     assert "error: the result's files have more than 100,000 bytes, and that is the bound" in done.stderr
-    assert "hint: if you trust its worker, allow more: --max-bytes" in done.stderr
+    assert "hint: if you trust the worker, allow more: --max-bytes" in done.stderr
     assert list((home / "made").iterdir()) == []
     done = waku(*words, "--max-bytes", "1MB")
     assert (done.returncode, done.stderr) == (0, "1 file written to made\n")
