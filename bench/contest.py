@@ -53,12 +53,14 @@ class Entry:
     ours: bool = False
     python: Path | None = None
     """The interpreter of another checkout, if not that of this one."""
+    bench: Path | None = None
+    """The bench folder of another checkout, whose scripts import its own module names; None for this one."""
     tells_figures: bool = False
     """Asked for figures when the rounds are over."""
 
     @property
     def script(self) -> Path:
-        return BENCH / (self.module.replace(".", "/") + ".py")
+        return (self.bench or BENCH) / (self.module.replace(".", "/") + ".py")
 
 
 class Player:
@@ -71,7 +73,7 @@ class Player:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = Path(tempfile.mkdtemp(prefix="wb-", dir=folder))
         self._log = self._folder / "log.txt"
-        home = {"HOME": str(self._folder), "TMPDIR": str(self._folder), "PYTHONPATH": str(BENCH)}
+        home = {"HOME": str(self._folder), "TMPDIR": str(self._folder), "PYTHONPATH": str(entry.bench or BENCH)}
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [python, "-m", entry.module, *entry.arguments],

@@ -270,7 +270,7 @@ How it is measured, and how to read it: [bench/README.md](../../bench/README.md)
 
 
 def before(root: Path) -> Programme:
-    """This checkout against another one, with the benchmark scripts of this one. The other one has its own `.venv`."""
+    """This checkout against another one, each with its own benchmark scripts and its own `.venv`."""
     python = root / ".venv" / "bin" / "python"
     what = {"ours": "Whole jobs", "leader": "The leader alone, with no-op jobs"}
     kept = {"memory": "queue in memory", "durable": "with a journal"}
@@ -283,6 +283,7 @@ def before(root: Path) -> Programme:
             arguments=(keeping,),
             ours=True,
             python=python if when == "before" else None,
+            bench=root / "bench" if when == "before" else None,
         )
         for module in what
         for keeping in kept
