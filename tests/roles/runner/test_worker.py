@@ -542,12 +542,12 @@ async def test_credit_waits_until_others_leave_the_cpu_alone(
     others = 1.0
     monkeypatch.setattr("wakugumi.roles.runner.runner.Runner.others_cpu_share", lambda _: others)
     monkeypatch.setattr("wakugumi.core.runner.assignments.CREDIT_HELD_MAX_S", 1_000.0)
-    monkeypatch.setattr("wakugumi.roles.runner.make_result._ran_s", lambda _: 1_000.0)  # It is held for as long.
+    bench.program("two-seconds", "sleep 2")  # Its credit is held for as long as it ran.
     bench.worker(leader.address, cpu_cap=CPU_CAP)
     link = await leader.connection()
     await link.welcome()
     await link.expect(CREDIT)
-    link.assign(job := new_id(), "count")
+    link.assign(job := new_id(), "two-seconds")
     await link.ack_of(job)
     link.send(CACHE_PUT, b"{}")
     await link.expect(CACHE_ACK)  # and no credit before it
