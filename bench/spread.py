@@ -62,7 +62,7 @@ class _Transfer:
 
 
 class World:
-    """One put of one file. `uploads_max` as in limits.py, or to try another."""
+    """One put of one file. `uploads_max` as in `limits/files.py`, or another one to try."""
 
     def __init__(self, workers: int, *, size: int, dying: int, seed: int, uploads_max: int = 1) -> None:
         self.random = random.Random(seed)

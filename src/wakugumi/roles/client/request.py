@@ -1,8 +1,8 @@
 """What does a job look like as bytes? The same request gives the same bytes, today and in the next run.
 
 So nothing here depends on the order of a mapping, the clock or the process. Only the id is new each time, unless it is
-given. By the digest that goes along in the frame a leader tells a repeated request from another one (SPEC L6). What the
-files hold, and which of them travel beside it, is the business of `contents`.
+given. By the digest that goes along in the frame a leader tells a repeated request from another one (SPEC L6). The
+content of files, and which of them travel beside the frame, is decided in `files/inputs.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A leader's hands for caches: `spread` behind sockets, as `leader` is for the leader's machine.
+"""How do the caches of a leader reach its peers? The hands of `core/files/machine.py`: frames in, frames out.
 
     client ── CachePut ──►                  ── CachePut, Source, CacheDrop ──► worker
-                           Caches ◄─► spread
+                      LeaderCaches ◄─► FileDistribution
     client ◄── CacheAck ──                  ◄── CacheAck, Stock, Want ──
 
 Content that an old client sends in its frame becomes blobs first, and what an old worker needs is read back into one;
