@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.kit.client_jobs import A, B, C, frame, job, submit
 
 from wakugumi.core.client import events as fo
 from wakugumi.core.client.events import ClientDo, ClientEvent, LeaderNo
@@ -21,21 +22,6 @@ ONE, TWO = ConnId(1), ConnId(2)
 HERE = LeaderNo(1)
 """The only leader."""
 CAP = CLIENT_CAP_DEFAULT
-
-
-def job(number: int) -> JobId:
-    return JobId(number.to_bytes(16, "big"))
-
-
-def frame(number: int) -> bytes:
-    return b"submit %d" % number
-
-
-def submit(number: int) -> fo.Submit:
-    return fo.Submit(job(number), frame(number))
-
-
-A, B, C = job(1), job(2), job(3)
 
 
 class Script:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.core.client.test_failover import A, B, C, frame, job, submit
+from tests.kit.client_jobs import A, B, C, frame, job, submit
 
 from wakugumi.core.client import events as fo
 from wakugumi.core.client.events import ClientDo, ClientEvent, LeaderNo

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
-from tests.core.runner.test_slots import A, B, C, assigned, with_old_leader, with_own_leader
 from tests.kit.leader_world import World, job_id, subject, worker_id
+from tests.kit.slots_script import A, B, C, assigned, with_old_leader, with_own_leader
 
 from wakugumi.core.client import events as fo
 from wakugumi.core.client.events import LeaderNo

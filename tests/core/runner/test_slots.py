@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.kit.slots_script import (
+    BUSY,
+    CAP,
+    FAILURE,
+    HUGE,
+    QUIET,
+    REQUEST,
+    RESULT,
+    A,
+    B,
+    C,
+    D,
+    SlotsScript,
+    assigned,
+    ended,
+    ended_huge,
+    failed,
+    job,
+    with_earlier_life,
+    with_old_leader,
+    with_own_leader,
+)
+from tests.kit.slots_storm import SlotsInAnyOrder
 
 from wakugumi.core.greeting import SILENT_LEFT, WELCOME_AGAIN_WITHIN_S, WELCOME_WITHIN_S
 from wakugumi.core.ids import JobId
@@ -20,7 +42,6 @@ from wakugumi.core.runner.events import (
     Fetched,
     ForgetResult,
     HangUpOnLeader,
-    HealthChanged,
     KillProgram,
     LeaderHeard,
     LeaderWelcomed,
@@ -35,7 +56,6 @@ from wakugumi.core.runner.events import (
     RestKnown,
     ResultLoaded,
     ResultsConfirmed,
-    ResultsWritten,
     RunnerStopped,
     SendAck,
     SendCredit,
@@ -48,91 +68,13 @@ from wakugumi.core.runner.events import (
     SlotsEvent,
     StartProgram,
     StopAsked,
-    TellWhenResultsWritten,
 )
-from wakugumi.core.runner.finished import DONE_IDS_MAX, FOUND_MAX, OWED_BYTES_MAX
+from wakugumi.core.runner.finished import DONE_IDS_MAX, FOUND_MAX
 from wakugumi.core.runner.leader_line import LeaderKind
 from wakugumi.core.runner.resend import RESENT_AT_ONCE
 from wakugumi.core.runner.slots import CLEAN_UP_S, Slots
 from wakugumi.limits.runner import CREDIT_HELD_MAX_S, DONE_TTL_S, PROBE_FIRST_S, PROBE_MAX_S
 from wakugumi.limits.wire import DRAIN_DEADLINE_S, HEARTBEAT_S, SILENCE_MAX_S
-
-CAP = 0.75
-BUSY, QUIET = CpuMeasured(0.9), CpuMeasured(0.1)
-REQUEST, RESULT, FAILURE = b"request", b"result", b"failure"
-HUGE = bytes(OWED_BYTES_MAX + 1)
-"""A result that is not held in memory: only the disk has it."""
-
-
-def job(number: int) -> JobId:
-    return JobId(number.to_bytes(16, "little"))
-
-
-A, B, C, D = (job(number) for number in range(1, 5))
-
-
-def assigned(*jobs: JobId) -> list[Assigned]:
-    return [Assigned(each, REQUEST) for each in jobs]
-
-
-def ended(which: JobId) -> ProgramEnded:
-    return ProgramEnded(which, True, "", RESULT, ran_s=60.0)
-
-
-def ended_huge(which: JobId) -> ProgramEnded:
-    return ProgramEnded(which, True, "", HUGE)
-
-
-def failed(which: JobId, reason: str = "exit") -> ProgramEnded:
-    return ProgramEnded(which, False, reason, FAILURE, ran_s=60.0)
-
-
-class Script:
-    """A machine and its clock. Looks at the CPU, and that credit is held back because of it, are left out of what is
-    said, unless asked for."""
-
-    def __init__(self, slots: int = 2, *, old_leader: bool = True) -> None:
-        self.slots = Slots(slots, CAP, digest=lambda payload: payload[:16].ljust(16, b"."), old_leader=old_leader)
-        self.now = 1_000.0
-        self.looks: list[SlotsDo] = []
-        self.told: list[SlotsDo] = []
-        self.slow = False
-        """What is said to the leader is not written at once."""
-        self.tick()
-
-    def hear(self, *events: SlotsEvent) -> list[SlotsDo]:
-        return self._heed(self.slots.handle(events, self.now).do)
-
-    def tick(self, after_s: float = 0.0) -> list[SlotsDo]:
-        self.now += after_s
-        said = self._heed(self.slots.tick(self.now).do)
-        wake_at = self.slots.wake_at()
-        assert wake_at is None or wake_at > self.now
-        return said
-
-    def _heed(self, do: Sequence[SlotsDo]) -> list[SlotsDo]:
-        self.slots.check()
-        self.looks += [each for each in do if isinstance(each, MeasureCpu)]
-        self.told += [each for each in do if isinstance(each, SendRunnerHeartbeat) and each.held_by]
-        unsaid = MeasureCpu | HealthChanged | TellWhenResultsWritten
-        said = [each for each in do if not isinstance(each, unsaid) and each not in self.told]
-        if any(isinstance(each, TellWhenResultsWritten) for each in do) and not self.slow:
-            said += self.hear(ResultsWritten())
-        return said
-
-
-def with_own_leader(slots: int = 2) -> Script:
-    script = Script(slots)
-    script.hear(Opened(), LeaderWelcomed())
-    return script
-
-
-def with_old_leader(slots: int = 2) -> Script:
-    script = Script(slots)
-    script.hear(Opened())
-    script.tick(WELCOME_WITHIN_S)
-    return script
-
 
 # Jobs that take several slots.
 
@@ -200,14 +142,14 @@ def test_a_large_job_without_enough_credit_is_sent_back() -> None:
 
 @pytest.mark.spec("F7", "L4")
 def test_an_own_leader_hears_what_is_held_and_then_all_slots_as_credit() -> None:
-    script = Script(slots=4)
+    script = SlotsScript(slots=4)
     assert script.hear(Opened()) == []
     assert script.hear(LeaderWelcomed()) == [SendHolding((), ()), SendCredit(4)]
 
 
 @pytest.mark.spec("F4", "F7")
 def test_a_leader_that_gives_no_welcome_in_time_is_an_old_one_and_gets_credit_alone() -> None:
-    script = Script(slots=4)
+    script = SlotsScript(slots=4)
     script.hear(Opened())
     assert script.slots.wake_at() == script.now + WELCOME_WITHIN_S
     assert script.tick(WELCOME_WITHIN_S / 2) == []
@@ -238,7 +180,7 @@ def test_a_late_welcome_is_still_answered_with_what_is_held_but_offers_no_credit
 
 @pytest.mark.spec("O6", "W7")
 def test_who_listens_and_says_nothing_gets_credit_but_no_result_before_it_has_assigned_a_job() -> None:
-    script = Script(old_leader=False)
+    script = SlotsScript(old_leader=False)
     script.hear(Opened())
     script.hear(LeaderWelcomed())
     script.hear(*assigned(A))
@@ -254,7 +196,7 @@ def test_who_listens_and_says_nothing_gets_credit_but_no_result_before_it_has_as
 
 
 def test_a_late_welcome_of_one_that_was_not_believed_gets_the_results_too() -> None:
-    script = Script(old_leader=False)
+    script = SlotsScript(old_leader=False)
     script.hear(Opened(), LeaderWelcomed(), *assigned(A), LinkLost(), ended(A))
     for _ in range(SILENT_LEFT):
         script.hear(Opened())
@@ -266,7 +208,7 @@ def test_a_late_welcome_of_one_that_was_not_believed_gets_the_results_too() -> N
 
 @pytest.mark.spec("F4", "F7")
 def test_a_job_before_any_welcome_shows_an_old_leader_and_takes_a_slot_out_of_the_credit() -> None:
-    script = Script(slots=4)
+    script = SlotsScript(slots=4)
     said = script.hear(Opened(), *assigned(A))
     assert said == [
         ComplainAboutLeader("the leader assigned a job without credit"),
@@ -372,7 +314,9 @@ def test_a_running_job_assigned_again_gives_its_credit_back_and_is_answered_when
 
 @pytest.mark.spec("W4", "F7")
 @pytest.mark.parametrize("leader", [with_own_leader, with_old_leader])
-def test_a_finished_job_assigned_again_is_answered_from_the_disk_and_not_run(leader: Callable[..., Script]) -> None:
+def test_a_finished_job_assigned_again_is_answered_from_the_disk_and_not_run(
+    leader: Callable[..., SlotsScript],
+) -> None:
     script = leader()
     script.hear(*assigned(A))
     script.hear(ended(A), ResultsConfirmed((A,)))
@@ -454,7 +398,7 @@ def test_a_failure_told_to_an_old_leader_is_answered_again_for_it_never_confirms
 
 @pytest.mark.spec("W4")
 def test_a_result_of_an_earlier_life_answers_if_it_is_ok_and_runs_again_if_it_failed() -> None:
-    script = Script()
+    script = SlotsScript()
     script.hear(Recovered([(A, 5.0), (B, 5.0)]))
     assert script.hear(Opened(), LeaderWelcomed()) == [SendHolding((), (), (B, A)), SendCredit(2)]
     assert script.hear(*assigned(A, B)) == [LoadResult(A), LoadResult(B)]
@@ -558,7 +502,9 @@ def test_an_old_leader_gets_all_waiting_results_at_once_for_it_confirms_none() -
 
 @pytest.mark.spec("W7")
 @pytest.mark.parametrize("leader", [with_own_leader, with_old_leader])
-def test_waiting_results_that_are_too_large_for_memory_are_read_from_the_disk(leader: Callable[..., Script]) -> None:
+def test_waiting_results_that_are_too_large_for_memory_are_read_from_the_disk(
+    leader: Callable[..., SlotsScript],
+) -> None:
     count = RESENT_AT_ONCE + 1
     jobs = [job(number) for number in range(count)]
     script = leader(slots=count)
@@ -601,14 +547,6 @@ def test_what_was_not_started_when_the_leader_went_is_forgotten() -> None:
 
 
 # The worker was started anew.
-
-
-def with_earlier_life(*jobs: JobId, slots: int = 2) -> Script:
-    """It has finished these before, the oldest first, and an own leader has heard so."""
-    script = Script(slots)
-    script.hear(Recovered([(each, 1_000.0 - at) for at, each in enumerate(jobs)]))
-    assert script.hear(Opened(), LeaderWelcomed())[0] == SendHolding((), (), jobs[::-1])
-    return script
 
 
 GONE = "its result is no longer on the worker's disk"
@@ -679,7 +617,7 @@ def test_an_assignment_that_crosses_a_fetch_makes_the_job_run_and_answers_once()
 def test_fetched_results_are_sent_a_few_at_a_time_together_with_those_that_wait() -> None:
     count = RESENT_AT_ONCE + 2
     jobs = [job(number) for number in range(10, 10 + count)]
-    script = Script(slots=1)
+    script = SlotsScript(slots=1)
     script.hear(Recovered([(each, 1.0) for each in jobs]), Opened(), LeaderWelcomed(), *assigned(A))
     script.hear(LinkLost(), ended(A), Opened())
     assert SendAck(A, RESULT) in script.hear(LeaderWelcomed())
@@ -701,7 +639,7 @@ def test_what_was_fetched_and_not_sent_when_the_leader_went_is_offered_again() -
 
 @pytest.mark.spec("W4")
 def test_the_age_of_what_an_earlier_life_left_counts_from_the_start() -> None:
-    script = Script()
+    script = SlotsScript()
     script.hear(Recovered([(A, 100 * DONE_TTL_S)]))
     script.tick(DONE_TTL_S - CLEAN_UP_S)
     assert script.hear(Opened(), LeaderWelcomed())[0] == SendHolding((), (), (A,))
@@ -712,7 +650,7 @@ def test_the_age_of_what_an_earlier_life_left_counts_from_the_start() -> None:
 
 def test_only_as_many_are_offered_as_fit_a_frame_and_no_more_are_fetched_at_once() -> None:
     jobs = [job(number) for number in range(FOUND_MAX + 1)]
-    script = Script(slots=1)
+    script = SlotsScript(slots=1)
     script.hear(Recovered([(each, 60.0 - at / FOUND_MAX) for at, each in enumerate(jobs)]))
     assert script.hear(Opened(), LeaderWelcomed())[0] == SendHolding((), (), tuple(jobs[:0:-1]))
     assert len(script.hear(Fetched(jobs))) == RESENT_AT_ONCE + 1
@@ -722,7 +660,7 @@ def test_only_as_many_are_offered_as_fit_a_frame_and_no_more_are_fetched_at_once
 
 
 def test_a_leader_that_did_not_greet_fetches_nothing() -> None:
-    script = Script()
+    script = SlotsScript()
     script.hear(Recovered([(A, 1.0)]), Opened())
     assert script.hear(Fetched((A,))) == []
 
@@ -870,7 +808,7 @@ def test_asked_to_stop_it_says_so_finishes_what_runs_and_goes_when_all_is_confir
 def test_an_idle_worker_stops_at_once_with_or_without_a_leader() -> None:
     assert with_own_leader().hear(StopAsked()) == [SendLeaving(), RunnerStopped()]
     assert with_old_leader().hear(StopAsked()) == [RunnerStopped()]
-    assert Script().hear(StopAsked()) == [RunnerStopped()]
+    assert SlotsScript().hear(StopAsked()) == [RunnerStopped()]
 
 
 @pytest.mark.spec("L10")
@@ -960,9 +898,9 @@ def test_an_old_leader_may_be_silent_for_ever() -> None:
 # A sick machine.
 
 
-def with_resting_leader(slots: int = 2) -> Script:
+def with_resting_leader(slots: int = 2) -> SlotsScript:
     """One that takes it that a worker is out of order."""
-    script = Script(slots)
+    script = SlotsScript(slots)
     script.hear(Opened())
     script.hear(LeaderWelcomed(rests=True))
     return script
@@ -1095,260 +1033,7 @@ def test_the_leader_is_told_at_once_that_credit_is_held_back_and_by_how_much_use
     assert script.tick(HEARTBEAT_S) == [SendRunnerHeartbeat()]
 
 
-class AnyOrder(RuleBasedStateMachine):
-    """Whatever happens in whatever order, against a world that remembers what it was told.
-
-    The world is a disk, the programs that run, and a leader that counts credit by itself. Each job has an *attempt*
-    open from its assignment or its fetch until the ack; the leader breaks the rules only by assigning without credit.
-    Now and then the worker dies, with all that runs, and begins another life with the same disk.
-    """
-
-    @initialize(slots=st.integers(1, 3))
-    def begin(self, slots: int) -> None:
-        self.machine = Slots(slots, CAP, old_leader=True)
-        self.now = 0.0
-        self.running: dict[JobId, None] = {}
-        self.killing: dict[JobId, None] = {}
-        self.loads: list[JobId] = []
-        self.disk: dict[JobId, str] = {}
-        """Finished jobs, and why they failed; empty if they are OK."""
-        self.offered: tuple[JobId, ...] = ()
-        self.confirmed_failures: set[JobId] = set()
-        self.credit = 0
-        self.overdrawn = False
-        self.unanswered: dict[JobId, None] = {}
-        self.acked: list[JobId] = []
-        self.up = self.stopped = self.is_full = False
-        self.rests_told = self.probes = 0
-
-    # What the leader and the network do.
-
-    @precondition(lambda self: not self.up)
-    @rule()
-    def connect(self) -> None:
-        self.up = True
-        self.hear(Opened())
-
-    @precondition(lambda self: self.up)
-    @rule(rests=st.booleans())
-    def welcome(self, rests: bool = True) -> None:
-        self.hear(LeaderWelcomed(rests))
-
-    @precondition(lambda self: self.up and self.rests_told)
-    @rule()
-    def rest_is_known(self) -> None:
-        """What the leader assigned before it knew has come; the credit that it still had is void."""
-        self.rests_told -= 1
-        self.credit = 0
-        self.hear(RestKnown())
-
-    @precondition(lambda self: self.up)
-    @rule()
-    def lose(self) -> None:
-        self.down()
-        self.hear(LinkLost())
-
-    @precondition(lambda self: self.up and self.credit > 0)
-    @rule(number=st.integers(1, 6), slots=st.integers(1, 3))
-    def assign(self, number: int, slots: int) -> None:
-        """An old leader knows nothing of several slots: it takes one credit, whatever the request says."""
-        slots = min(slots, self.credit)
-        self.credit -= slots if self.machine.line is LeaderKind.OWN else 1
-        self.unanswered[job(number)] = None
-        self.hear(Assigned(job(number), REQUEST, slots))
-
-    @precondition(lambda self: self.up and self.credit == 0)
-    @rule(number=st.integers(1, 6), slots=st.sampled_from([1, 1, 2]))
-    def assign_without_credit(self, number: int, slots: int) -> None:
-        self.overdrawn = True
-        self.unanswered[job(number)] = None
-        self.hear(Assigned(job(number), REQUEST, slots))
-
-    @precondition(lambda self: self.up and self.acked)
-    @rule()
-    def confirm(self) -> None:
-        jobs, self.acked = self.acked, []
-        self.confirmed_failures |= {each for each in jobs if self.machine.owes(each) and self.disk.get(each)}
-        if self.is_full:  # Then the leader took what it was told before as the answer to the assignment as well.
-            for each in jobs:
-                if not self.machine.has(each):
-                    self.unanswered.pop(each, None)
-        self.hear(ResultsConfirmed(jobs))
-
-    @precondition(lambda self: self.is_full)
-    @rule()
-    def write(self) -> None:
-        self.is_full = False
-        self.hear(ResultsWritten())
-
-    @precondition(lambda self: self.up and self.offered)
-    @rule(which=st.integers(0, 10))
-    def fetch(self, which: int) -> None:
-        which_job = self.offered[which % len(self.offered)]
-        if not self.machine.owes(which_job):  # else it was fetched before, and its ack is on the way
-            self.unanswered[which_job] = None
-        self.hear(Fetched((which_job,)))
-
-    @precondition(lambda self: self.up)
-    @rule(number=st.integers(1, 6))
-    def cancel(self, number: int) -> None:
-        self.hear(Cancelled((job(number),)))
-
-    # What the machine does.
-
-    @precondition(lambda self: self.running)
-    @rule(ok=st.booleans(), which=st.integers(0, 10), huge=st.booleans(), ran_s=st.sampled_from([0.0, 0.1, 5.0]))
-    def end(self, ok: bool, which: int, huge: bool, ran_s: float = 1.0, fault: str = "") -> None:
-        which_job = list(self.running)[which % len(self.running)]
-        del self.running[which_job]
-        ok = ok and which_job not in self.killing
-        reason = "" if ok else "cancelled" if which_job in self.killing else "disk" if fault else "exit"
-        self.killing.pop(which_job, None)
-        self.disk[which_job] = reason
-        self.confirmed_failures.discard(which_job)
-        self.hear(ProgramEnded(which_job, ok, reason, HUGE if huge else RESULT, ran_s, fault))
-
-    @precondition(lambda self: self.running)
-    @rule(which=st.integers(0, 10), fault=st.sampled_from(["no room", "no descriptors"]))
-    def end_by_a_fault(self, which: int, fault: str) -> None:
-        self.end(ok=False, which=which, huge=False, fault=fault)
-
-    @precondition(lambda self: self.probes)
-    @rule(why=st.sampled_from(["", "", "no room"]))
-    def probe(self, why: str) -> None:
-        self.probes -= 1
-        self.hear(Probed(why))
-
-    @precondition(lambda self: self.loads)
-    @rule()
-    def load(self) -> None:
-        which_job = self.loads.pop(0)
-        reason = self.disk.get(which_job)
-        self.hear(ResultLoaded(which_job, reason == "", None if reason is None else RESULT, reason or ""))
-
-    @precondition(lambda self: self.disk)
-    @rule(slots=st.integers(1, 3))
-    def die_and_live_again(self, slots: int) -> None:
-        self.down()
-        self.running.clear()
-        self.killing.clear()
-        self.loads.clear()
-        self.stopped = False
-        self.probes = 0
-        self.machine = Slots(slots, CAP, old_leader=True)
-        self.hear(Recovered([(each, 1.0) for each in self.disk]))
-        assert not self.confirmed_failures & self.disk.keys(), "a failure that the leader knows could be told again"
-
-    @rule(others=st.sampled_from([0.0, CAP, 1.0]))
-    def measure(self, others: float) -> None:
-        self.hear(CpuMeasured(others))
-
-    @rule(seconds=st.sampled_from([0.0, 0.3, 1.0, 2.0, 6.0, 31.0]))
-    def tick(self, seconds: float) -> None:
-        self.now += seconds
-        self.heed(self.machine.tick(self.now).do)
-        wake_at = self.machine.wake_at()
-        assert (wake_at is None) == self.stopped
-        assert wake_at is None or wake_at > self.now
-
-    @precondition(lambda self: len(self.disk) > 3)
-    @rule()
-    def stop(self) -> None:
-        self.hear(StopAsked())
-
-    # What must hold.
-
-    def hear(self, event: SlotsEvent) -> None:
-        self.heed(self.machine.handle([event], self.now).do)
-
-    def down(self) -> None:
-        self.up = self.overdrawn = self.is_full = False
-        self.credit = self.rests_told = 0
-        self.unanswered.clear()
-        self.acked.clear()
-        self.offered = ()
-
-    def heed(self, do: Sequence[SlotsDo]) -> None:
-        for effect in do:
-            assert not self.stopped, "nothing follows Stopped"
-            if isinstance(effect, StartProgram):
-                assert effect.job not in self.running, "one job runs once at a time"
-                assert self.disk.pop(effect.job, "none") != "", "what is OK is never run again"
-                self.running[effect.job] = None
-            elif isinstance(effect, KillProgram):
-                assert effect.job in self.running
-                self.killing[effect.job] = None
-            elif isinstance(effect, LoadResult):
-                self.loads.append(effect.job)
-            elif isinstance(effect, ForgetResult):
-                assert self.disk.pop(effect.job, "gone"), "what is OK is not forgotten"
-            elif isinstance(effect, SendHolding):
-                assert set(effect.running) == self.running.keys()
-                assert set(effect.kept) <= self.disk.keys(), "what is offered is there"
-                assert not set(effect.kept) & (set(effect.running) | set(effect.finished)), "each is told once"
-                self.offered = effect.kept
-            elif isinstance(effect, SendAck | SendFailure):
-                self.unanswered.pop(effect.job, None)
-                self.acked.append(effect.job)
-                assert not self.is_full or isinstance(effect, SendFailure), "more is said than is written"
-            elif isinstance(effect, TellWhenResultsWritten):
-                self.is_full = True
-            elif isinstance(effect, SendCredit):
-                assert self.up
-                assert effect.amount > 0
-                self.credit += effect.amount
-            elif isinstance(effect, SendResting):
-                assert self.up
-                self.rests_told += bool(effect.why)
-            elif isinstance(effect, Probe):
-                assert self.machine.state.health.is_sick
-                self.probes += 1
-                assert self.probes == 1
-            elif isinstance(effect, HangUpOnLeader):
-                self.down()
-            elif isinstance(effect, RunnerStopped):
-                self.stopped = True
-
-    @invariant()
-    def holds(self) -> None:
-        if not hasattr(self, "machine"):
-            return
-        self.machine.check()
-        assert len(self.running) <= self.machine.slots
-        assert self.machine.state.jobs.running.keys() == self.running.keys() or self.stopped
-        if not self.overdrawn:
-            busy = sum(self.machine.state.jobs.running.values())
-            assert self.credit + busy <= self.machine.slots, "more was offered than there is"
-
-    def teardown(self) -> None:
-        """Let everything come to rest: then each assignment of this connection is answered, and all credit is back."""
-        if not hasattr(self, "machine"):
-            return
-        for _ in range(100):
-            if self.loads:
-                self.load()
-            elif self.running:
-                self.end(ok=True, which=0, huge=False)
-            elif self.is_full:
-                self.write()
-            else:
-                break
-        while self.rests_told:
-            self.rest_is_known()
-        if self.machine.state.health.is_sick and not self.stopped:
-            self.tick(0.0 if self.probes else PROBE_MAX_S)  # Long silence ends a connection.
-            if self.probes:
-                self.probe("")
-        if self.stopped:
-            return
-        assert not self.machine.state.health.is_sick
-        assert not self.unanswered
-        self.hear(CpuMeasured(0.0))
-        if self.machine.line >= LeaderKind.OLD and not self.machine.leaving and not self.overdrawn:
-            assert self.credit == self.machine.slots
-
-
-TestAnyOrder = AnyOrder.TestCase
+TestAnyOrder = SlotsInAnyOrder.TestCase
 TestAnyOrder.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 
 

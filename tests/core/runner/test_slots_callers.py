@@ -8,15 +8,18 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
-from tests.core.runner.test_slots import (
+from tests.kit.slots_script import (
     BUSY,
     CAP,
     FAILURE,
     QUIET,
     REQUEST,
     RESULT,
-    AnyOrder,
-    Script,
+    A,
+    B,
+    C,
+    D,
+    SlotsScript,
     assigned,
     ended,
     failed,
@@ -25,6 +28,7 @@ from tests.core.runner.test_slots import (
     with_old_leader,
     with_own_leader,
 )
+from tests.kit.slots_storm import SlotsInAnyOrder
 
 from wakugumi.core.ids import JobId
 from wakugumi.core.runner.events import (
@@ -56,13 +60,12 @@ from wakugumi.core.runner.events import (
 from wakugumi.core.runner.slots import CLEAN_UP_S, Slots
 from wakugumi.limits.runner import DONE_TTL_S
 
-A, B, C, D = (job(number) for number in range(1, 5))
 MINE = b"a caller's request"
 FULL = "all slots are taken"
 NOT_STARTED = "cancelled before it was started"
 
 
-def wanted(script: Script, *jobs: JobId, slots: int = 1) -> list[SlotsDo]:
+def wanted(script: SlotsScript, *jobs: JobId, slots: int = 1) -> list[SlotsDo]:
     """They are wanted, and the disk has nothing of them. Returns what follows from that."""
     said = []
     for each in jobs:
@@ -80,7 +83,7 @@ def started(*jobs: JobId) -> list[StartProgram]:
 
 @pytest.mark.spec("N2")
 def test_without_a_leader_a_caller_s_job_runs_and_is_answered() -> None:
-    script = Script()
+    script = SlotsScript()
     assert wanted(script, A) == started(A)
     assert (script.slots.running, script.slots.free) == (1, 1)
     assert script.hear(ended(A)) == [AnswerCaller(A, RESULT)]
@@ -89,7 +92,7 @@ def test_without_a_leader_a_caller_s_job_runs_and_is_answered() -> None:
 
 @pytest.mark.spec("N4")
 def test_what_is_ok_on_the_disk_answers_at_once_however_busy_the_machine_is() -> None:
-    script = Script(slots=1)
+    script = SlotsScript(slots=1)
     wanted(script, A)
     assert script.hear(CallerWants(B, MINE)) == [LoadResult(B)]
     assert script.hear(ResultLoaded(B, True, RESULT)) == [AnswerCaller(B, RESULT, kept=True)]
@@ -97,7 +100,7 @@ def test_what_is_ok_on_the_disk_answers_at_once_however_busy_the_machine_is() ->
 
 @pytest.mark.spec("N1", "N2")
 def test_a_failure_on_the_disk_is_run_again() -> None:
-    script = Script()
+    script = SlotsScript()
     wanted(script, A)
     assert script.hear(failed(A)) == [AnswerCaller(A, FAILURE)]
     script.hear(CallerWants(A, MINE))
@@ -106,7 +109,7 @@ def test_a_failure_on_the_disk_is_run_again() -> None:
 
 @pytest.mark.spec("N3")
 def test_beyond_its_slots_a_machine_is_busy() -> None:
-    script = Script(slots=2)
+    script = SlotsScript(slots=2)
     assert wanted(script, A, B) == started(A, B)
     assert script.slots.free == 0
     assert wanted(script, C) == [RefuseCaller(C, "busy", FULL)]
@@ -115,7 +118,7 @@ def test_beyond_its_slots_a_machine_is_busy() -> None:
 
 
 def test_a_caller_of_a_job_that_runs_or_is_looked_for_waits_for_the_same_run() -> None:
-    script = Script()
+    script = SlotsScript()
     script.hear(CallerWants(A, MINE))
     assert script.hear(CallerWants(A, b"another")) == []
     assert script.slots.has(A)
@@ -126,7 +129,7 @@ def test_a_caller_of_a_job_that_runs_or_is_looked_for_waits_for_the_same_run() -
 
 
 def test_a_caller_s_job_may_take_several_slots_but_not_more_than_there_are() -> None:
-    script = Script(slots=3)
+    script = SlotsScript(slots=3)
     assert wanted(script, A, slots=2) == started(A)
     assert wanted(script, B, slots=2) == [RefuseCaller(B, "busy", FULL)]
     text = "it needs 4 slots, and there are 3"
@@ -136,7 +139,7 @@ def test_a_caller_s_job_may_take_several_slots_but_not_more_than_there_are() -> 
 
 
 def test_a_caller_cancels_what_runs_and_what_is_only_looked_for() -> None:
-    script = Script()
+    script = SlotsScript()
     wanted(script, A)
     script.hear(CallerWants(B, MINE))
     assert script.hear(CallerCancels(B)) == [RefuseCaller(B, "cancelled", NOT_STARTED)]
@@ -146,7 +149,7 @@ def test_a_caller_cancels_what_runs_and_what_is_only_looked_for() -> None:
 
 
 def test_those_who_wait_for_a_cancelled_job_get_its_failure() -> None:
-    script = Script()
+    script = SlotsScript()
     wanted(script, A)
     assert script.hear(CallerCancels(A), CallerWants(A, MINE)) == [KillProgram(A, "cancelled")]
     assert script.hear(failed(A, "cancelled")) == [AnswerCaller(A, FAILURE)]
@@ -387,7 +390,7 @@ def test_an_old_leader_shares_the_slots_as_well() -> None:
 
 @pytest.mark.spec("N4")
 def test_a_machine_that_keeps_results_for_days_knows_them_for_days() -> None:
-    script = Script()
+    script = SlotsScript()
     script.slots = Slots(2, CAP, done_ttl_s=10 * DONE_TTL_S)
     script.tick()
     script.hear(Recovered([(A, 9.5 * DONE_TTL_S), (B, 1.0)]), Opened(), LeaderWelcomed(), LinkLost())
@@ -403,7 +406,7 @@ def test_a_machine_that_keeps_results_for_days_knows_them_for_days() -> None:
 
 @pytest.mark.spec("L10")
 def test_a_machine_that_stops_takes_no_more_and_finishes_what_callers_wait_for() -> None:
-    script = Script()
+    script = SlotsScript()
     wanted(script, A)
     script.hear(CallerWants(B, MINE), CallerWants(C, MINE))
     assert script.hear(StopAsked()) == []
@@ -424,7 +427,7 @@ def test_a_machine_that_stops_still_does_what_was_due() -> None:
     assert script.hear(ended(B), ResultsConfirmed((B,))) == [SendAck(B, RESULT), RunnerStopped()]
 
 
-class AnyOrderWithCallers(AnyOrder):
+class AnyOrderWithCallers(SlotsInAnyOrder):
     """The same world, and callers who want and cancel the same six jobs.
 
     What must hold: never more runs than there are slots; each caller is told once, and none waits for nothing; the

@@ -19,6 +19,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 import pytest
+from tests.kit.eventually import eventually
 from tests.kit.processes import no_new_process, no_new_thread
 
 from wakugumi.adapters.loop.event_loop import new_loop
@@ -93,12 +94,6 @@ class World:
         self.faults.append(end.fault)
         self.ends.setdefault(job_id, []).append((read_result(job_id, end.payload), end.ok, end.reason, end.payload))
         self._told.set()
-
-
-async def until(is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not is_true():  # noqa: ASYNC110 - nothing tells us when another process has done a thing
-            await asyncio.sleep(0.005)
 
 
 def files_of(result: JobResult) -> dict[str, bytes]:
@@ -309,7 +304,7 @@ async def test_a_listener_that_fails_harms_no_other_job(world: World, caplog: py
 
     whole, world.runner._on_end = world.runner._on_end, broken
     world.start(world.program("true"))
-    await until(lambda: world.runner.running == 0)
+    await eventually(lambda: world.runner.running == 0)
     assert "nobody took its result" in caplog.text
     world.runner._on_end = whole
     assert (await world.run("true")).status == "OK"
@@ -336,7 +331,7 @@ async def test_the_runners_own_timeout_holds_where_the_job_names_none(tmp_path: 
 @pytest.mark.spec("W3")
 async def test_a_cancelled_job_ends_and_is_told(world: World) -> None:
     job_id = world.start(world.program("touch started; sleep 1000"))
-    await until((world.directory(job_id) / "started").exists)
+    await eventually((world.directory(job_id) / "started").exists)
     world.runner.kill(job_id)
     world.runner.kill(job_id, "timeout")
     world.runner.kill(JobId(bytes(16)))
@@ -386,7 +381,7 @@ async def test_huge_results_hold_up_nobody_but_their_like(world: World) -> None:
     """Three results of 500 GB each, which take minutes to pack although they are holes; then one of 5 MB."""
     program = world.program("truncate -s 500G huge", "huge")
     huge = [world.start(program) for _ in range(3)]
-    await until(lambda: sum(bool(list(world.directory(job).glob(".waku-*"))) for job in huge) == 2)
+    await eventually(lambda: sum(bool(list(world.directory(job).glob(".waku-*"))) for job in huge) == 2)
     result = await world.run("head -c 5000000 /dev/urandom > noise")
     assert (result.status, result.unpacked_bytes) == ("OK", 5_000_000)
     assert not any(job in world.ends for job in huge)
@@ -508,7 +503,7 @@ async def test_a_leader_that_takes_only_frames_is_told_where_the_rest_is(world: 
 async def test_a_job_that_is_cancelled_while_it_is_packed_ends(world: World) -> None:
     job_id = world.start(world.program("truncate -s 900G big"))
     run = world.runner._runs[job_id]
-    await until(lambda: run.child is not None and bool(run.child.ended_at))
+    await eventually(lambda: run.child is not None and bool(run.child.ended_at))
     world.runner.kill(job_id)
     result = await world.end(job_id)
     assert (result.status, result.reason) == ("FAILED", "cancelled")
@@ -518,7 +513,7 @@ async def test_a_job_that_is_cancelled_while_it_is_packed_ends(world: World) -> 
 async def test_a_worker_that_stops_does_not_wait_for_what_is_packed(tmp_path: Path) -> None:
     world = World(tmp_path)
     job_id = world.start(world.program("truncate -s 900G big"))
-    await until(lambda: any(name.startswith(".waku-") for name in os.listdir(world.directory(job_id))))
+    await eventually(lambda: any(name.startswith(".waku-") for name in os.listdir(world.directory(job_id))))
     async with asyncio.timeout(DEADLINE_S):
         await world.runner.close()
     assert not world.directory(job_id).exists()
@@ -568,7 +563,7 @@ async def test_a_failure_that_is_unmarked_is_not_there_after_a_restart_and_its_f
     assert (await world.end(job_id)).worker == "worker-1"
     world.runner.kept.unmark(job_id)
     assert world.runner.kept.load(job_id) is None
-    await until(lambda: not world.directory(job_id).exists())
+    await eventually(lambda: not world.directory(job_id).exists())
     await world.runner.close()
 
 
@@ -621,16 +616,16 @@ async def test_results_go_when_their_time_is_over_unless_someone_waits_for_them(
     owed |= {kept, large_kept}
     for job_id in (gone, kept, large, large_kept):
         await world.end(job_id)
-    await until(lambda: not world.directory(large).exists())
-    await until(lambda: world.runner.kept.jobs.keys() == {kept, large_kept})
+    await eventually(lambda: not world.directory(large).exists())
+    await eventually(lambda: world.runner.kept.jobs.keys() == {kept, large_kept})
     assert world.runner.kept.load(kept) is not None
     assert world.runner.kept.load(large_kept) is not None, "with the files that it names"
     later = world.start()
     await world.end(later)
     assert not world.directory(gone).exists(), "its directory serves the later one"
     owed.clear()
-    await until(lambda: not world.runner.kept.jobs)
-    await until(lambda: not world.directory(large_kept).exists())
+    await eventually(lambda: not world.runner.kept.jobs)
+    await eventually(lambda: not world.directory(large_kept).exists())
     await world.runner.close()
 
 
@@ -693,7 +688,7 @@ async def test_beyond_so_many_the_oldest_results_go_earlier_but_none_that_may_be
 async def test_a_job_that_is_ended_by_the_stop_leaves_what_it_made_for_its_time(tmp_path: Path) -> None:
     world = World(tmp_path, interrupted_ttl_s=60.0)
     job_id = world.start(world.program("touch made; sleep 60"))
-    await until((world.directory(job_id) / "made").exists)
+    await eventually((world.directory(job_id) / "made").exists)
     await world.runner.close()
     assert (world.directory(job_id) / "made").exists()
     again = World(tmp_path, interrupted_ttl_s=60.0)
@@ -720,7 +715,7 @@ async def test_closing_ends_what_runs_and_leaves_nothing_of_it(tmp_path: Path) -
     world.program("touch started; trap '' TERM; setsid sleep 1000 & while :; do sleep 0.01; done")
     ids = [world.start(), world.start()]
     for job_id in ids:
-        await until((world.directory(job_id) / "started").exists)
+        await eventually((world.directory(job_id) / "started").exists)
     finished = world.start(world.program("true", "quick"))
     await world.end(finished)
     await world.runner.close()

@@ -6,13 +6,14 @@ import asyncio
 import hashlib
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from tests.roles.runner.test_worker import CREDIT, ScriptedLeader
+from tests.kit.eventually import eventually
+from tests.kit.workers_leader import CREDIT, WorkersLeader
 
 from wakugumi.adapters.jobdir.large_parts import ARCHIVE
 from wakugumi.adapters.programs.default_command import DefaultCommand
@@ -73,11 +74,7 @@ class Place:
         return len(self.runs.read_text().splitlines()) if self.runs.exists() else 0
 
     async def until_run(self, count: int = 1) -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            while True:
-                if self.run_count >= count:
-                    return
-                await asyncio.sleep(0.005)
+        await eventually(lambda: self.run_count >= count)
 
 
 @pytest.fixture
@@ -85,14 +82,6 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
     place = Place(tmp_path)
     yield place
     await place.close()
-
-
-@pytest.fixture
-async def leader() -> AsyncIterator[ScriptedLeader]:
-    leader = ScriptedLeader()
-    await leader.open()
-    yield leader
-    await leader.close()
 
 
 def new_job() -> JobId:
@@ -202,7 +191,7 @@ async def test_a_station_that_stops_takes_no_more_and_ends_what_runs_if_asked_tw
     caller = asyncio.get_running_loop().create_task(ran(station, new_job(), request("wait")))
     await place.until_run()
     station.request_stop()
-    await until(lambda: station.stopping)
+    await eventually(lambda: station.stopping)
     with pytest.raises(Refused) as refused:
         await ran(station, new_job(), request("echo"))
     assert refused.value.code == "stopping"
@@ -286,7 +275,7 @@ async def test_an_input_that_came_as_a_file_is_linked_into_the_job_s_directory_o
     assert (result.status, result.stdout) == (OK, "a large one")
     assert (int(result.stderr) == inode) == links
     assert result.output_archive is None, "an input is not part of what the job made"
-    await until(lambda: not path.exists())
+    await eventually(lambda: not path.exists())
 
 
 def no_link(*_: object, **__: object) -> None:
@@ -305,7 +294,7 @@ async def test_a_file_that_was_brought_in_vain_is_removed(place: Place) -> None:
         await ran(station, done, by_hash("in", b"x"), {"in": paths[1]})
         with pytest.raises(Refused):
             await ran(station, new_job(), by_hash("in", b"x"), {"in": paths[2]})
-        await until(lambda: not any(path.exists() for path in paths))
+        await eventually(lambda: not any(path.exists() for path in paths))
         place.gate.touch()
     await place.stop(station)
     path = upload(place, b"x")
@@ -318,7 +307,7 @@ async def test_a_file_whose_job_cannot_be_run_is_removed(place: Place) -> None:
     station, path = place.station(), upload(place, b"x")
     result = await ran(station, new_job(), by_hash("in", b"x", "nothing-like-it"), {"in": path})
     assert result.reason == "unknown-program"
-    await until(lambda: not path.exists())
+    await eventually(lambda: not path.exists())
 
 
 # Results that do not fit a frame.
@@ -344,11 +333,11 @@ async def test_what_an_open_result_names_is_not_swept_while_it_is_read(
     assert archive.stat().st_size > 6_000_000
     folder = archive.parent
     ended_at = station._runner.kept.jobs[job]
-    await until(lambda: station._runner.kept.jobs.get(job) != ended_at)
+    await eventually(lambda: station._runner.kept.jobs.get(job) != ended_at)
     assert archive.exists(), "its time was over, and began anew"
     finished.close()
     finished.close()
-    await until(lambda: not folder.exists())
+    await eventually(lambda: not folder.exists())
 
 
 @pytest.mark.usefixtures("large")
@@ -401,7 +390,7 @@ async def test_what_an_interrupted_job_left_goes_while_the_station_runs(place: P
     folder.mkdir(parents=True)
     os.utime(folder, (time.time() - 3_599.0, time.time() - 3_599.0))
     place.station(interrupted_ttl_s=3_600.0)
-    await until(lambda: not folder.exists())
+    await eventually(lambda: not folder.exists())
 
 
 @pytest.mark.spec("N4")
@@ -423,7 +412,7 @@ async def test_a_caller_that_is_faster_than_the_start_is_not_taken_for_a_remaind
 
 
 @pytest.mark.spec("N3", "L2")
-async def test_a_leader_and_callers_share_the_same_slots(place: Place, leader: ScriptedLeader) -> None:
+async def test_a_leader_and_callers_share_the_same_slots(place: Place, leader: WorkersLeader) -> None:
     station = place.station(leader=leader.address, slots=1)
     peer = await leader.connection()
     await peer.welcome()
@@ -433,17 +422,17 @@ async def test_a_leader_and_callers_share_the_same_slots(place: Place, leader: S
         caller = group.create_task(ran(station, job, request("wait")))
         await place.until_run()
         peer.assign(theirs, "echo", "for the leader")
-        await until(lambda: station.is_running(JobId(theirs.bytes_le)))
+        await eventually(lambda: station.is_running(JobId(theirs.bytes_le)))
         assert (station.running, station.free, place.run_count) == (1, 0, 1)
         place.gate.touch()
     assert caller.result().stdout == "done\n"
     assert (await peer.ack_of(theirs))["Stdout"] == "said for the leader\n"
     assert place.run_count == 2
-    await until(lambda: station.free == 1)
+    await eventually(lambda: station.free == 1)
 
 
 @pytest.mark.spec("W4", "W7")
-async def test_the_same_job_from_both_sides_runs_once_and_answers_both(place: Place, leader: ScriptedLeader) -> None:
+async def test_the_same_job_from_both_sides_runs_once_and_answers_both(place: Place, leader: WorkersLeader) -> None:
     station, job = place.station(leader=leader.address), uuid4()
     peer = await leader.connection()
     await peer.welcome()
@@ -456,11 +445,3 @@ async def test_the_same_job_from_both_sides_runs_once_and_answers_both(place: Pl
         assert (await peer.ack_of(job))["Stdout"] == "done\n"
     assert caller.result().stdout == "done\n"
     assert place.run_count == 1
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            if holds():
-                return
-            await asyncio.sleep(0.005)

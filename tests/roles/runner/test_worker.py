@@ -1,28 +1,42 @@
-"""A real worker with real programs, against leaders that are scripted here on bare sockets.
-
-The old leader knows the nine types of the contract and nothing else: its bytes are made and read by the few lines
-below, so a mistake in our own `wire` cannot hide in its tests. The own leader adds the types from 16 on.
-"""
+"""A real worker with real programs, against leaders that are scripted on bare sockets."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import contextlib
-import json
 import logging
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from tests.kit.eventually import eventually
+from tests.kit.worker_bench import Bench
+from tests.kit.workers_leader import (
+    ACK,
+    ASSIGN,
+    CACHE_ACK,
+    CACHE_PUT,
+    CANCEL,
+    CREDIT,
+    DEADLINE_S,
+    FETCH,
+    HEARTBEAT,
+    HELLO_WORKER,
+    HOLDING,
+    LEAVING,
+    WELCOME,
+    Connection,
+    WorkersLeader,
+    new_id,
+)
 
 from wakugumi.adapters.net.link import Address, Link, LinkOwner, adopt, dial
 from wakugumi.errors import ConfigError, Lost
@@ -30,228 +44,7 @@ from wakugumi.limits.runner import CPU_CAP
 from wakugumi.roles.runner.settings import WorkerSettings
 from wakugumi.roles.runner.worker import Worker
 
-pytestmark = pytest.mark.anyio
-
-ASSIGN, ACK, CREDIT, CACHE_PUT, CACHE_ACK, HELLO_WORKER = 2, 3, 4, 6, 7, 10
-WELCOME, CONFIRM, HEARTBEAT, HOLDING, CANCEL, LEAVING, FETCH = 16, 19, 20, 21, 22, 23, 26
-DEADLINE_S = 20.0
-NO_ID = uuid.UUID(int=0)
-
-
-class Message(NamedTuple):
-    type: int
-    msg_id: uuid.UUID
-    corr_id: uuid.UUID
-    subject: str
-    payload: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.payload)
-
-    @property
-    def credit(self) -> int:
-        assert self.type == CREDIT
-        (amount,) = struct.unpack("<i", self.payload)
-        return int(amount)
-
-
-class Connection:
-    """A leader's end of a worker's connection, byte by byte as the contract has it (F1, F2)."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-        self.heard: list[Message] = []
-
-    def send(
-        self,
-        kind: int,
-        payload: bytes = b"",
-        msg_id: uuid.UUID = NO_ID,
-        corr_id: uuid.UUID = NO_ID,
-        subject: str = "",
-    ) -> None:
-        text = subject.encode()
-        body = struct.pack("<B16s16sH", kind, msg_id.bytes_le, corr_id.bytes_le, len(text))
-        body += text + struct.pack("<I", len(payload)) + payload
-        self.send_raw(struct.pack("<I", len(body)) + body)
-
-    def send_raw(self, data: bytes) -> None:
-        self._writer.write(data)
-
-    async def read(self) -> Message:
-        """The next frame. Raises IncompleteReadError at the end of the connection."""
-        async with asyncio.timeout(DEADLINE_S):
-            (length,) = struct.unpack("<I", await self._reader.readexactly(4))
-            body = await self._reader.readexactly(length)
-        kind, msg_id, corr_id, size = struct.unpack_from("<B16s16sH", body)
-        (payload_size,) = struct.unpack_from("<I", body, 35 + size)
-        assert 39 + size + payload_size == length
-        message = Message(
-            kind,
-            uuid.UUID(bytes_le=msg_id),
-            uuid.UUID(bytes_le=corr_id),
-            body[35 : 35 + size].decode(),
-            body[39 + size :],
-        )
-        self.heard.append(message)
-        return message
-
-    async def expect(self, kind: int) -> Message:
-        """The next frame, which must be of this type; heartbeats come whenever they like."""
-        message = await self.read()
-        while message.type == HEARTBEAT != kind:
-            message = await self.read()
-        assert message.type == kind, message
-        return message
-
-    async def ended(self) -> list[Message]:
-        """Wait for the other side to close; what it still said."""
-        last: list[Message] = []
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                last.append(await self.read())
-        return last
-
-    def close(self) -> None:
-        self._writer.close()
-
-    async def closed(self) -> None:
-        self.close()
-        with contextlib.suppress(ConnectionError):
-            await self._writer.wait_closed()
-
-    # What both kinds of leaders do.
-
-    def assign(self, job: uuid.UUID, program: str, *args: str, **fields: object) -> None:
-        request = {"JobId": str(job), "ClientId": "desk-1", "ExecName": program, "Args": args, **fields}
-        self.send(ASSIGN, json.dumps(request).encode(), msg_id=job, subject=f"job.assign.{program}")
-
-    async def ack_of(self, job: uuid.UUID) -> Any:
-        ack = await self.expect(ACK)
-        assert ack.corr_id == job
-        return ack.json
-
-    # What only our own do.
-
-    async def welcome(self) -> Any:
-        """Greet, and return what the worker holds."""
-        await self.expect(HELLO_WORKER)
-        self.send(WELCOME, b'{"Version":"1","New":1}')
-        return (await self.expect(HOLDING)).json
-
-    def confirm(self, *jobs: uuid.UUID) -> None:
-        self.send(CONFIRM, b"".join(job.bytes_le for job in jobs))
-
-    def fetch(self, *jobs: uuid.UUID) -> None:
-        self.send(FETCH, b"".join(job.bytes_le for job in jobs))
-
-
-class ScriptedLeader:
-    """Takes connections one after the other."""
-
-    def __init__(self) -> None:
-        self._connections: asyncio.Queue[Connection] = asyncio.Queue()
-        self._all: list[Connection] = []
-        self._server: asyncio.Server
-        self.address: Address
-
-    async def open(self) -> None:
-        async def came(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            self._all.append(Connection(reader, writer))
-            self._connections.put_nowait(self._all[-1])
-
-        self._server = await asyncio.start_server(came, "127.0.0.1", 0)
-        self.address = Address("127.0.0.1", self._server.sockets[0].getsockname()[1])
-
-    async def connection(self) -> Connection:
-        async with asyncio.timeout(DEADLINE_S):
-            return await self._connections.get()
-
-    async def close(self) -> None:
-        self._server.close()
-        for connection in self._all:
-            await connection.closed()
-
-
-@pytest.fixture
-async def leader() -> AsyncIterator[ScriptedLeader]:
-    leader = ScriptedLeader()
-    await leader.open()
-    yield leader
-    await leader.close()
-
-
-@pytest.fixture(autouse=True)
-def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same waits, shorter."""
-    monkeypatch.setattr("wakugumi.core.runner.leader_line.WELCOME_WITHIN_S", 0.1)
-    monkeypatch.setattr("wakugumi.roles.runner.leader_link.WORKER_RECONNECT_FIRST_S", 0.02)
-
-
-class Bench:
-    """Workers, their programs and their jobs folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.programs = folder / "bin"
-        self.programs.mkdir()
-        self.jobs = folder / "jobs"
-        self.runs = folder / "runs"
-        self.gate = folder / "gate"
-        self._tasks: dict[Worker, asyncio.Task[None]] = {}
-        self.program("count", f'echo run >> "{self.runs}"; echo counted "$@"')
-        self.program("fail", f'echo run >> "{self.runs}"; echo why >&2; exit 3')
-        self.program("wait", f'echo run >> "{self.runs}"; while [ ! -e "{self.gate}" ]; do sleep 0.01; done')
-
-    def program(self, name: str, script: str) -> None:
-        path = self.programs / name
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
-
-    def worker(self, leader: Address | Callable[[LinkOwner], Any], **settings: Any) -> Worker:
-        """Unless told, it has no CPU cap: where other tests run beside, each credit would wait for 2 s (SPEC W2)."""
-        settings = {"slots": 2, "cpu_cap": None, **settings}
-        worker = Worker(WorkerSettings(leader=leader, programs=self.programs, jobs=self.jobs, **settings))
-        self._tasks[worker] = asyncio.get_running_loop().create_task(worker.run(), name="worker under test")
-        return worker
-
-    async def stopped(self, worker: Worker) -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            await self._tasks.pop(worker)
-
-    async def close(self) -> None:
-        self.gate.touch()  # Also for programs whose worker was another process, and is gone.
-        for worker in list(self._tasks):
-            worker.request_stop()
-            worker.request_stop()
-            await self.stopped(worker)
-
-    @property
-    def run_count(self) -> int:
-        return len(self.runs.read_text().splitlines()) if self.runs.exists() else 0
-
-    async def until_run(self, count: int = 1) -> None:
-        """Until so many programs have begun."""
-        await until(lambda: self.run_count >= count)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            if holds():
-                return
-            await asyncio.sleep(0.005)
-
-
-@pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    bench = Bench(tmp_path)
-    yield bench
-    await bench.close()
-
-
-def new_id() -> uuid.UUID:
-    return uuid.uuid4()
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("quickly")]
 
 
 # An old leader: nine types, no welcome.
@@ -259,7 +52,7 @@ def new_id() -> uuid.UUID:
 
 @pytest.mark.spec("F1", "F2", "F5", "F7", "F9")
 async def test_an_old_leader_gets_a_hello_credit_an_ack_and_the_credit_back(
-    leader: ScriptedLeader, bench: Bench
+    leader: WorkersLeader, bench: Bench
 ) -> None:
     worker = bench.worker(leader.address, patterns="job.assign.calcA, groupB", slots=3)
     link = await leader.connection()
@@ -277,7 +70,7 @@ async def test_an_old_leader_gets_a_hello_credit_an_ack_and_the_credit_back(
 
 
 @pytest.mark.spec("W6")
-async def test_a_failing_program_is_acked_with_its_exit_code_and_words(leader: ScriptedLeader, bench: Bench) -> None:
+async def test_a_failing_program_is_acked_with_its_exit_code_and_words(leader: WorkersLeader, bench: Bench) -> None:
     bench.worker(leader.address)
     link = await leader.connection()
     await link.expect(HELLO_WORKER)
@@ -294,7 +87,7 @@ async def test_a_failing_program_is_acked_with_its_exit_code_and_words(leader: S
 
 @pytest.mark.spec("W4", "F7")
 async def test_a_duplicate_of_a_running_job_gives_its_credit_back_and_runs_once(
-    leader: ScriptedLeader, bench: Bench
+    leader: WorkersLeader, bench: Bench
 ) -> None:
     bench.worker(leader.address)
     link = await leader.connection()
@@ -314,7 +107,7 @@ async def test_a_duplicate_of_a_running_job_gives_its_credit_back_and_runs_once(
 @pytest.mark.spec("W4", "F7")
 @pytest.mark.parametrize(("program", "status"), [("count", "OK"), ("fail", "FAILED")])
 async def test_an_old_leaders_duplicate_of_a_finished_job_is_answered_and_not_run_again(
-    leader: ScriptedLeader, bench: Bench, program: str, status: str
+    leader: WorkersLeader, bench: Bench, program: str, status: str
 ) -> None:
     bench.worker(leader.address)
     link = await leader.connection()
@@ -333,7 +126,7 @@ async def test_an_old_leaders_duplicate_of_a_finished_job_is_answered_and_not_ru
 
 @pytest.mark.spec("F4", "F9", "W7")
 async def test_an_old_leader_that_comes_back_hears_only_the_nine_types_and_what_it_has_not_heard(
-    leader: ScriptedLeader, bench: Bench
+    leader: WorkersLeader, bench: Bench
 ) -> None:
     bench.worker(leader.address)
     link = await leader.connection()
@@ -356,7 +149,7 @@ async def test_an_old_leader_that_comes_back_hears_only_the_nine_types_and_what_
 
 @pytest.mark.spec("C1", "F4")
 async def test_what_a_worker_does_not_know_is_ignored_and_what_it_cannot_do_is_answered(
-    leader: ScriptedLeader, bench: Bench, caplog: pytest.LogCaptureFixture
+    leader: WorkersLeader, bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.worker(leader.address)
     link = await leader.connection()
@@ -375,12 +168,12 @@ async def test_what_a_worker_does_not_know_is_ignored_and_what_it_cannot_do_is_a
     link.close()
     again = await leader.connection()
     again.send(200)
-    await until(lambda: len([line for line in caplog.messages if "type 200" in line]) == 2)
+    await eventually(lambda: len([line for line in caplog.messages if "type 200" in line]) == 2)
 
 
 @pytest.mark.spec("F3")
 async def test_garbage_from_the_leader_costs_the_connection_and_no_job(
-    leader: ScriptedLeader, bench: Bench, caplog: pytest.LogCaptureFixture
+    leader: WorkersLeader, bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.worker(leader.address)
     link = await leader.connection()
@@ -400,7 +193,7 @@ async def test_garbage_from_the_leader_costs_the_connection_and_no_job(
 
 
 @pytest.mark.spec("F9")
-async def test_an_assignment_without_an_id_ends_the_connection(leader: ScriptedLeader, bench: Bench) -> None:
+async def test_an_assignment_without_an_id_ends_the_connection(leader: WorkersLeader, bench: Bench) -> None:
     bench.worker(leader.address)
     link = await leader.connection()
     await link.welcome()
@@ -413,9 +206,7 @@ async def test_an_assignment_without_an_id_ends_the_connection(leader: ScriptedL
 
 
 @pytest.mark.spec("L4")
-async def test_a_job_outlives_its_connection_and_is_answered_over_the_next(
-    leader: ScriptedLeader, bench: Bench
-) -> None:
+async def test_a_job_outlives_its_connection_and_is_answered_over_the_next(leader: WorkersLeader, bench: Bench) -> None:
     bench.worker(leader.address)
     link = await leader.connection()
     assert await link.welcome() == {}
@@ -437,7 +228,7 @@ async def test_a_job_outlives_its_connection_and_is_answered_over_the_next(
 @pytest.mark.spec("W7")
 @pytest.mark.parametrize(("program", "runs"), [("count", 1), ("fail", 1), ("nothing-of-that-name", 0)])
 async def test_a_result_is_sent_over_every_connection_until_it_is_confirmed(
-    leader: ScriptedLeader, bench: Bench, program: str, runs: int
+    leader: WorkersLeader, bench: Bench, program: str, runs: int
 ) -> None:
     bench.worker(leader.address)
     link = await leader.connection()
@@ -463,7 +254,7 @@ async def test_a_result_is_sent_over_every_connection_until_it_is_confirmed(
 
 
 @pytest.mark.spec("L3", "L6")
-async def test_a_confirmed_failure_runs_again_and_a_success_never(leader: ScriptedLeader, bench: Bench) -> None:
+async def test_a_confirmed_failure_runs_again_and_a_success_never(leader: WorkersLeader, bench: Bench) -> None:
     bench.worker(leader.address)
     link = await leader.connection()
     await link.welcome()
@@ -482,7 +273,7 @@ async def test_a_confirmed_failure_runs_again_and_a_success_never(leader: Script
 
 
 @pytest.mark.spec("W4")
-async def test_a_worker_that_was_restarted_answers_from_its_disk(leader: ScriptedLeader, bench: Bench) -> None:
+async def test_a_worker_that_was_restarted_answers_from_its_disk(leader: WorkersLeader, bench: Bench) -> None:
     bench.program("make", 'echo made > out.txt; echo run >> "$1"')
     job = new_id()
     results = []
@@ -502,7 +293,7 @@ async def test_a_worker_that_was_restarted_answers_from_its_disk(leader: Scripte
 
 
 @pytest.mark.spec("L10", "W3")
-async def test_cancel_kills_the_program_and_the_ack_says_so(leader: ScriptedLeader, bench: Bench) -> None:
+async def test_cancel_kills_the_program_and_the_ack_says_so(leader: WorkersLeader, bench: Bench) -> None:
     bench.worker(leader.address)
     link = await leader.connection()
     await link.welcome()
@@ -517,7 +308,7 @@ async def test_cancel_kills_the_program_and_the_ack_says_so(leader: ScriptedLead
 
 
 @pytest.mark.spec("L2")
-async def test_a_job_assigned_without_credit_waits_and_more_are_sent_back(leader: ScriptedLeader, bench: Bench) -> None:
+async def test_a_job_assigned_without_credit_waits_and_more_are_sent_back(leader: WorkersLeader, bench: Bench) -> None:
     bench.worker(leader.address, slots=1)
     link = await leader.connection()
     await link.welcome()
@@ -536,7 +327,7 @@ async def test_a_job_assigned_without_credit_waits_and_more_are_sent_back(leader
 
 @pytest.mark.spec("W2")
 async def test_credit_waits_until_others_leave_the_cpu_alone(
-    leader: ScriptedLeader, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    leader: WorkersLeader, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """How busy a machine is cannot be arranged for a test; that the worker heeds it can be seen."""
     others = 1.0
@@ -557,7 +348,7 @@ async def test_credit_waits_until_others_leave_the_cpu_alone(
 
 @pytest.mark.spec("L3")
 async def test_heartbeats_tell_the_load_and_silence_ends_the_connection(
-    leader: ScriptedLeader, bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    leader: WorkersLeader, bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("wakugumi.core.runner.leader_line.HEARTBEAT_S", 0.05)
     monkeypatch.setattr("wakugumi.core.runner.leader_line.SILENCE_MAX_S", 1.0)
@@ -580,7 +371,7 @@ async def test_heartbeats_tell_the_load_and_silence_ends_the_connection(
 
 
 @pytest.mark.spec("L10")
-async def test_asked_to_stop_a_worker_finishes_delivers_and_leaves(leader: ScriptedLeader, bench: Bench) -> None:
+async def test_asked_to_stop_a_worker_finishes_delivers_and_leaves(leader: WorkersLeader, bench: Bench) -> None:
     worker = bench.worker(leader.address)
     link = await leader.connection()
     await link.welcome()
@@ -599,7 +390,7 @@ async def test_asked_to_stop_a_worker_finishes_delivers_and_leaves(leader: Scrip
 
 @pytest.mark.spec("L10", "W3")
 async def test_asked_twice_a_worker_stops_now_and_its_programs_with_it(
-    leader: ScriptedLeader, bench: Bench, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    leader: WorkersLeader, bench: Bench, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.program("write-pid", f'echo $$ > "{tmp_path}/pid.new"; mv "{tmp_path}/pid.new" "{bench.runs}"; sleep 600')
     worker = bench.worker(leader.address)
@@ -619,7 +410,7 @@ async def test_asked_twice_a_worker_stops_now_and_its_programs_with_it(
 
 
 @pytest.mark.spec("L10", "W7")
-async def test_a_leaving_worker_comes_back_once_more_to_deliver(leader: ScriptedLeader, bench: Bench) -> None:
+async def test_a_leaving_worker_comes_back_once_more_to_deliver(leader: WorkersLeader, bench: Bench) -> None:
     worker = bench.worker(leader.address)
     link = await leader.connection()
     await link.welcome()
@@ -641,14 +432,14 @@ async def test_a_worker_without_a_leader_stops_at_once(bench: Bench, caplog: pyt
     with socket.socket() as taken:  # Bound and not listening: nobody answers there, and nobody else can.
         taken.bind(("127.0.0.1", 0))
         worker = bench.worker(Address("127.0.0.1", taken.getsockname()[1]))
-        await until(lambda: any("nobody listens there" in line for line in caplog.messages))
+        await eventually(lambda: any("nobody listens there" in line for line in caplog.messages))
         worker.request_stop()
         await bench.stopped(worker)
 
 
 @pytest.mark.spec("K6")
 async def test_it_dials_with_growing_pauses_until_a_leader_serves_it(
-    leader: ScriptedLeader, bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    leader: WorkersLeader, bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("wakugumi.roles.runner.leader_link.WORKER_RECONNECT_FIRST_S", 0.1)
     tries = 0
@@ -711,7 +502,7 @@ async def test_what_no_leader_would_accept_is_refused_at_the_start(
 class LiveWorker:
     """A worker's process, on the bench's folders."""
 
-    def __init__(self, leader: ScriptedLeader, bench: Bench) -> None:
+    def __init__(self, leader: WorkersLeader, bench: Bench) -> None:
         self._command = [sys.executable, "-c", MAIN, str(leader.address.port), str(bench.programs), str(bench.jobs)]
         self._process: asyncio.subprocess.Process | None = None
 
@@ -726,7 +517,7 @@ class LiveWorker:
 
 
 @pytest.fixture
-async def live(leader: ScriptedLeader, bench: Bench) -> AsyncIterator[LiveWorker]:
+async def live(leader: WorkersLeader, bench: Bench) -> AsyncIterator[LiveWorker]:
     live = LiveWorker(leader, bench)
     yield live
     await live.kill()
@@ -739,7 +530,7 @@ def told(job: uuid.UUID) -> str:
 
 @pytest.mark.spec("L4", "W4", "W7")
 async def test_a_worker_that_was_killed_comes_back_under_its_id_and_its_results_are_fetched(
-    leader: ScriptedLeader, bench: Bench, live: LiveWorker
+    leader: WorkersLeader, bench: Bench, live: LiveWorker
 ) -> None:
     bench.program("make", f'echo run >> "{bench.runs}"; echo made > out.txt; echo said')
     await live.start()
@@ -785,7 +576,7 @@ async def test_a_worker_that_was_killed_comes_back_under_its_id_and_its_results_
 
 @pytest.mark.spec("L3", "L6")
 async def test_a_failure_that_the_leader_knows_is_not_offered_after_a_restart(
-    leader: ScriptedLeader, bench: Bench, live: LiveWorker
+    leader: WorkersLeader, bench: Bench, live: LiveWorker
 ) -> None:
     await live.start()
     link = await leader.connection()
@@ -797,14 +588,14 @@ async def test_a_failure_that_the_leader_knows_is_not_offered_after_a_restart(
         await link.ack_of(job)
         await link.expect(CREDIT)
         link.confirm(job)
-    await until(lambda: not (bench.jobs / str(failed) / ".done").exists())
+    await eventually(lambda: not (bench.jobs / str(failed) / ".done").exists())
     await live.kill()
     await live.start()
     link = await leader.connection()
     assert await link.welcome() == {"Kept": [told(ok)]}
 
 
-async def test_a_row_to_fetch_that_is_not_of_ids_ends_the_connection(leader: ScriptedLeader, bench: Bench) -> None:
+async def test_a_row_to_fetch_that_is_not_of_ids_ends_the_connection(leader: WorkersLeader, bench: Bench) -> None:
     bench.worker(leader.address)
     link = await leader.connection()
     await link.welcome()
@@ -829,7 +620,7 @@ sys.exit(main_worker(WorkerSettings(leader=leader, programs=Path(programs), jobs
 @pytest.mark.spec("L10")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_signal_drains_the_process_and_it_ends_well(
-    leader: ScriptedLeader, bench: Bench, number: signal.Signals
+    leader: WorkersLeader, bench: Bench, number: signal.Signals
 ) -> None:
     command = [sys.executable, "-c", MAIN, str(leader.address.port), str(bench.programs), str(bench.jobs)]
     process = await asyncio.create_subprocess_exec(*command, stderr=subprocess.PIPE)
@@ -863,7 +654,7 @@ def every_word(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_a_worker_dials_again_after_a_failure_that_nobody_foresaw(
-    leader: ScriptedLeader, bench: Bench, caplog: pytest.LogCaptureFixture
+    leader: WorkersLeader, bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = bench.worker(leader.address)
     link: Any = worker.station.link

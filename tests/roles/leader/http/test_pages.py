@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -13,9 +12,10 @@ from uuid import UUID, uuid4
 import pytest
 from tests.kit.a_group import Caller, a_group, files_of, get, nothing_is_left, pages_of, post
 from tests.kit.a_leader import OwnPeer, Running
+from tests.kit.eventually import eventually
 from tests.kit.form import BOUNDARY, FORM, form
 from tests.kit.http_peer import Answer
-from tests.kit.old_peers import DEADLINE_S, OldWorker
+from tests.kit.old_peers import OldWorker
 
 from wakugumi.adapters.blobs.store import ref_of_bytes
 from wakugumi.adapters.http.upload import Received
@@ -310,7 +310,7 @@ async def test_who_leaves_while_sending_leaves_nothing(leader: Running, content:
         body = form(content)
         await caller.head("POST", "/dispatch/night", FORM, f"Content-Length: {len(body)}")
         await caller.say(body[:-30])
-        await until(lambda: leader.leader.pages is not None and pages_of(leader).receiving == 1)
+        await eventually(lambda: leader.leader.pages is not None and pages_of(leader).receiving == 1)
     await nothing_is_left(leader)
     assert not leader.machine.jobs
 
@@ -475,7 +475,7 @@ async def test_only_so_many_inputs_are_received_at_once(tmp_path: Path) -> None:
         async with Caller(leader.port) as slow:
             await slow.head("POST", "/dispatch/slow", FORM, "Content-Length: 1000")
             await slow.say(b"--")
-            await until(lambda: leader.leader.pages is not None and pages_of(leader).receiving == 1)
+            await eventually(lambda: leader.leader.pages is not None and pages_of(leader).receiving == 1)
             answer = await post(leader, "/dispatch/night")
             assert (answer.status, answer.code, answer.head["retry-after"]) == (503, "busy", "1")
         await nothing_is_left(leader)
@@ -551,9 +551,3 @@ async def test_an_input_beyond_all_bounds_is_refused_by_what_it_says_of_itself(l
         answer = await caller.answer()
         assert (answer.status, answer.code) == (413, "too-big")
     await nothing_is_left(leader)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not holds():  # noqa: ASYNC110 - nobody rings a bell
-            await asyncio.sleep(0.001)

@@ -4,211 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
 import json
 import logging
 import os
 import shutil
 import threading
 import uuid
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kit.eventually import eventually
+from tests.kit.inputs_world import LARGE, SOURCE, WANT, InputsWorld, large
 from tests.kit.own_files import written_anyway
-from tests.roles.runner.test_worker import (
-    ACK,
-    CACHE_ACK,
-    CACHE_PUT,
-    CANCEL,
-    CREDIT,
-    DEADLINE_S,
-    HEARTBEAT,
-    HELLO_WORKER,
-    HOLDING,
-    WELCOME,
-    Bench,
-    Connection,
-    Message,
-    ScriptedLeader,
-    new_id,
-    until,
-)
+from tests.kit.worker_bench import Bench
+from tests.kit.workers_leader import ACK, CACHE_ACK, CANCEL, DEADLINE_S, HELLO_WORKER, Message, WorkersLeader, new_id
 
 from wakugumi.adapters.blobs.open_place import open_place
-from wakugumi.adapters.blobs.place import FolderPlace, OnBytes
+from wakugumi.adapters.blobs.place import OnBytes
 from wakugumi.adapters.blobs.store import Incoming, ref_of_bytes
 from wakugumi.adapters.jobdir.directory import JobDir
 from wakugumi.errors import ConfigError, Lost, Refused
 from wakugumi.limits.files import LARGE_TRANSFERS_MAX
 from wakugumi.limits.units import KIB
 from wakugumi.roles.runner.files import inputs
-from wakugumi.roles.runner.worker import Worker
 from wakugumi.wire.messages.references import BlobRef
 
-pytestmark = pytest.mark.anyio
-
-STOCK, WANT, SOURCE, CACHE_DROP = 29, 30, 31, 32
-LARGE = 200 * KIB
-"""More than is copied."""
-
-
-def large(seed: int = 0) -> bytes:
-    return hashlib.shake_128(bytes([seed])).digest(LARGE)
-
-
-class World:
-    """A leader with a place, and a worker that it talks to."""
-
-    def __init__(self, leader: ScriptedLeader, bench: Bench, folder: Path) -> None:
-        self.leader = leader
-        self.bench = bench
-        self.folder = folder
-        self.cache = folder / "cache"
-        self.place = FolderPlace(folder / "place")
-        self.link: Connection
-        self.stock: list[Any] = []
-        self.others: list[Message] = []
-        bench.program("show", "cat $(ls -A); echo; echo run >> $0.runs")
-
-    async def worker(self, **settings: Any) -> Worker:
-        worker = self.bench.worker(self.leader.address, **{"cache": self.cache, **settings})
-        await self.connect()
-        return worker
-
-    async def connect(self, wants: str = '"blobs"') -> None:
-        self.link = await self.leader.connection()
-        await self.link.expect(HELLO_WORKER)
-        self.stock.clear()
-        self.others.clear()
-        self.link.send(WELCOME, f'{{"Version":"1","Wants":[{wants}],"Blobs":"{self.place.url}"}}'.encode())
-        if wants:
-            self.stock.append((await self.link.expect(STOCK)).json)
-            assert self.stock[0]["Whole"]
-        await self.next(HOLDING)
-
-    async def next(self, *kinds: int) -> Message:
-        """The next frame of these types. What else comes is remembered."""
-        for at, message in enumerate(self.others):
-            if message.type in kinds:
-                return self.others.pop(at)
-        while True:
-            message = await self.link.read()
-            if message.type in kinds:
-                return message
-            if message.type == STOCK:
-                self.stock.append(message.json)
-            elif message.type not in {CREDIT, HEARTBEAT}:
-                self.others.append(message)
-
-    async def told(self, **what: Any) -> None:
-        """Until a Stock said this."""
-
-        def says(stock: Any) -> bool:
-            return all(stock.get(name) == value for name, value in what.items())
-
-        while not any(says(stock) for stock in self.stock):
-            message = await self.link.read()
-            if message.type == STOCK:
-                self.stock.append(message.json)
-            elif message.type not in {CREDIT, HEARTBEAT}:
-                self.others.append(message)
-
-    def has(self, content: bytes) -> BlobRef:
-        """The leader's place has it."""
-        ref = ref_of_bytes(content)
-        if not self.place.has(ref):
-            path = self.folder / ref.sha256
-            path.write_bytes(content)
-            self.place.put(ref, path)
-        return ref
-
-    def assign(self, program: str = "show", /, **files: Any) -> uuid.UUID:
-        """A job with these files: contents as blobs, or the ids of caches."""
-        job = new_id()
-        entries: list[dict[str, Any]] = []
-        for name, what in files.items():
-            if isinstance(what, str):
-                entries.append({"Name": name, "CacheId": what})
-            else:
-                ref = ref_of_bytes(what)
-                entries.append({"Name": name, "Sha256": ref.sha256, "Size": ref.size})
-        self.link.assign(job, program, Files=entries)
-        return job
-
-    def answer(self, want: Message, ref: BlobRef, url: str = "", **fields: Any) -> None:
-        source = {"Sha256": ref.sha256, "Size": ref.size, "Url": url, **fields}
-        self.link.send(SOURCE, json.dumps(source).encode(), corr_id=want.msg_id)
-
-    async def served(self, content: bytes) -> Any:
-        """Answer the next want with the leader's place; returns the want."""
-        want = await self.next(WANT)
-        self.answer(want, self.has(content))
-        return want.json
-
-    async def gave_up(self, content: bytes, url: str = "") -> uuid.UUID:
-        """It says so of its want, whose id is returned."""
-        want = await self.next(WANT)
-        assert want.json["Sha256"] == ref_of_bytes(content).sha256
-        assert want.json["Failed"] == {"Url": url, "Why": "given-up"}
-        return want.msg_id
-
-    async def ended(self, job: uuid.UUID) -> Any:
-        ack = await self.next(ACK)
-        assert ack.corr_id == job
-        return ack.json
-
-    def put(self, cache_id: str, version: str = "v1", /, **files: Any) -> uuid.UUID:
-        put = new_id()
-        entries = [
-            {"Name": name, "Sha256": hashlib.sha256(content).hexdigest(), "Size": len(content)}
-            for name, content in files.items()
-        ]
-        self.send_put(put, CacheId=cache_id, Version=version, Entries=entries)
-        return put
-
-    def send_put(self, put: uuid.UUID, **request: Any) -> None:
-        self.link.send(CACHE_PUT, json.dumps(request).encode(), msg_id=put, subject="cache.put")
-
-    async def put_ended(self, put: uuid.UUID) -> tuple[str, str]:
-        ack = await self.next(CACHE_ACK)
-        assert ack.corr_id == put
-        return ack.json["Status"], ack.json["Message"]
-
-    async def cached(self, cache_id: str, version: str = "v1", /, **files: Any) -> None:
-        put = self.put(cache_id, version, **files)
-        for content in files.values():
-            await self.served(content)
-        assert (await self.put_ended(put))[0] == "OK"
-        while not any(stock.get("Caches", {}).get(cache_id, "").startswith(version) for stock in self.stock):
-            self.stock.append((await self.next(STOCK)).json)
-
-    def drop(self, cache_id: str) -> None:
-        self.link.send(CACHE_DROP, json.dumps({"CacheId": cache_id}).encode())
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("quickly")]
 
 
 @pytest.fixture
-async def leader() -> AsyncIterator[ScriptedLeader]:
-    leader = ScriptedLeader()
-    await leader.open()
-    yield leader
-    await leader.close()
-
-
-@pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    bench = Bench(tmp_path)
-    yield bench
-    await bench.close()
-
-
-@pytest.fixture
-async def world(leader: ScriptedLeader, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr("wakugumi.core.runner.leader_line.WELCOME_WITHIN_S", 0.1)
-    monkeypatch.setattr("wakugumi.roles.runner.leader_link.WORKER_RECONNECT_FIRST_S", 0.02)
+async def world(leader: WorkersLeader, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InputsWorld:
     monkeypatch.setattr("wakugumi.roles.runner.files.fetch._AGAIN_FIRST_S", 0.001)
-    return World(leader, bench, tmp_path)
+    return InputsWorld(leader, bench, tmp_path)
 
 
 # Inputs of jobs.
@@ -216,7 +44,7 @@ async def world(leader: ScriptedLeader, bench: Bench, tmp_path: Path, monkeypatc
 
 @pytest.mark.spec("C3", "C4")
 @pytest.mark.parametrize("content", [b"", b"small", large()], ids=["empty", "small", "large"])
-async def test_an_input_that_is_not_here_is_fetched_first_and_then_kept(world: World, content: bytes) -> None:
+async def test_an_input_that_is_not_here_is_fetched_first_and_then_kept(world: InputsWorld, content: bytes) -> None:
     await world.worker()
     job = world.assign(**{"データ.bin": content})
     want = await world.served(content)
@@ -230,7 +58,7 @@ async def test_an_input_that_is_not_here_is_fetched_first_and_then_kept(world: W
     assert not world.others, "and nothing was asked"
 
 
-async def test_two_jobs_that_need_the_same_wait_for_one_transfer(world: World) -> None:
+async def test_two_jobs_that_need_the_same_wait_for_one_transfer(world: InputsWorld) -> None:
     await world.worker()
     jobs = {world.assign(a=b"same"), world.assign(b=b"same")}
     await world.served(b"same")
@@ -240,7 +68,7 @@ async def test_two_jobs_that_need_the_same_wait_for_one_transfer(world: World) -
 
 
 @pytest.mark.spec("C3")
-async def test_a_source_that_is_none_ends_the_job_with_its_code(world: World) -> None:
+async def test_a_source_that_is_none_ends_the_job_with_its_code(world: InputsWorld) -> None:
     await world.worker()
     for files, code in (({"a": b"nowhere"}, "no-blob"), ({"a": "no-such-cache"}, "no-cache")):
         job = world.assign(**files)
@@ -253,14 +81,14 @@ async def test_a_source_that_is_none_ends_the_job_with_its_code(world: World) ->
 @pytest.mark.parametrize(
     "file", [{"Sha256": "../../x", "Size": 1}, {"Sha256": "0" * 64}, {}, {"Sha256": "0" * 64, "Size": -1}]
 )
-async def test_a_reference_that_cannot_be_is_refused(world: World, file: dict[str, Any]) -> None:
+async def test_a_reference_that_cannot_be_is_refused(world: InputsWorld, file: dict[str, Any]) -> None:
     await world.worker()
     job = new_id()
     world.link.assign(job, "show", Files=[{"Name": "a", **file}])
     assert (await world.ended(job))["Reason"] == "bad-request"
 
 
-async def test_a_leader_without_blobs_has_none_to_give(world: World) -> None:
+async def test_a_leader_without_blobs_has_none_to_give(world: InputsWorld) -> None:
     world.bench.worker(world.leader.address, cache=world.cache)
     await world.connect(wants="")
     for files, code in (({"a": b"x"}, "no-blob"), ({"a": "models"}, "no-cache")):
@@ -268,7 +96,7 @@ async def test_a_leader_without_blobs_has_none_to_give(world: World) -> None:
         assert (await world.ended(job))["Reason"] == code
 
 
-async def test_a_job_that_waits_for_its_inputs_can_be_cancelled(world: World) -> None:
+async def test_a_job_that_waits_for_its_inputs_can_be_cancelled(world: InputsWorld) -> None:
     await world.worker(slots=1)
     job = world.assign(a=b"late")
     await world.next(WANT)
@@ -278,7 +106,7 @@ async def test_a_job_that_waits_for_its_inputs_can_be_cancelled(world: World) ->
         assert (ack.corr_id, ack.json["Reason"]) == (job, "cancelled")
 
 
-async def test_a_job_has_all_its_time_however_long_its_inputs_take(world: World) -> None:
+async def test_a_job_has_all_its_time_however_long_its_inputs_take(world: InputsWorld) -> None:
     await world.worker()
     job = new_id()
     ref = ref_of_bytes(b"late")
@@ -291,7 +119,7 @@ async def test_a_job_has_all_its_time_however_long_its_inputs_take(world: World)
 
 
 async def test_what_was_asked_of_a_lost_leader_is_asked_of_the_next(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: InputsWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("wakugumi.roles.runner.files.fetch.WANTS_OPEN_MAX", 1)
     await world.worker()
@@ -305,7 +133,7 @@ async def test_what_was_asked_of_a_lost_leader_is_asked_of_the_next(
     assert (await world.ended(job))["Status"] == "OK"
 
 
-async def test_more_than_may_be_asked_at_once_comes_in_turn(world: World) -> None:
+async def test_more_than_may_be_asked_at_once_comes_in_turn(world: InputsWorld) -> None:
     await world.worker()
     contents = [str(number).encode() for number in range(50)]
     by_sha = {ref_of_bytes(content).sha256: content for content in contents}
@@ -319,7 +147,7 @@ async def test_more_than_may_be_asked_at_once_comes_in_turn(world: World) -> Non
 @pytest.mark.spec("C5")
 @pytest.mark.parametrize("how", ["asked", "fetched"])
 async def test_large_inputs_hold_up_nobody_but_their_like(
-    world: World, places: dict[str, Scripted], monkeypatch: pytest.MonkeyPatch, how: str
+    world: InputsWorld, places: dict[str, Scripted], monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """Whether they wait for a source, or all of their sources are slow."""
     monkeypatch.setattr("wakugumi.roles.runner.files.fetch.LARGE_WORK_BYTES", 100)
@@ -365,7 +193,7 @@ async def test_large_inputs_hold_up_nobody_but_their_like(
 @pytest.mark.spec("C5")
 @pytest.mark.parametrize("how", ["asked", "fetched", "all the same"])
 async def test_large_caches_hold_up_nobody_but_their_like(
-    world: World, places: dict[str, Scripted], monkeypatch: pytest.MonkeyPatch, how: str
+    world: InputsWorld, places: dict[str, Scripted], monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """The worker learns how large a cache is from the source alone, and gives back those that it cannot use yet."""
     monkeypatch.setattr("wakugumi.roles.runner.files.fetch.LARGE_WORK_BYTES", 100)
@@ -465,7 +293,7 @@ def places(monkeypatch: pytest.MonkeyPatch) -> dict[str, Scripted]:
     ],
 )
 async def test_a_source_that_fails_half_way_is_replaced_and_the_transfer_goes_on(
-    world: World, places: dict[str, Scripted], end: Exception, why: str
+    world: InputsWorld, places: dict[str, Scripted], end: Exception, why: str
 ) -> None:
     await world.worker()
     content = large()
@@ -484,7 +312,7 @@ async def test_a_source_that_fails_half_way_is_replaced_and_the_transfer_goes_on
 
 @pytest.mark.spec("C4", "C8")
 async def test_a_source_that_lies_is_told_and_what_it_gave_is_thrown_away(
-    world: World, places: dict[str, Scripted]
+    world: InputsWorld, places: dict[str, Scripted]
 ) -> None:
     await world.worker()
     evil = places["http://evil"] = Scripted("http://evil", large(1), [None])
@@ -500,7 +328,7 @@ async def test_a_source_that_lies_is_told_and_what_it_gave_is_thrown_away(
 
 @pytest.mark.spec("C4", "C8")
 @pytest.mark.parametrize("body", [large() + b"more", b"garbage"], ids=["too much", "no zstd"])
-async def test_a_source_that_sends_what_cannot_be_lies(world: World, body: bytes) -> None:
+async def test_a_source_that_sends_what_cannot_be_lies(world: InputsWorld, body: bytes) -> None:
     from tests.kit.scripted_http import says, scripted
 
     await world.worker()
@@ -516,7 +344,7 @@ async def test_a_source_that_sends_what_cannot_be_lies(world: World, body: bytes
 
 @pytest.mark.spec("C8")
 @pytest.mark.parametrize("url", ["file://{}/theirs", "s3://bucket/theirs", "http://[", "theirs"])
-async def test_a_source_that_is_no_workers_is_dead_and_nothing_is_touched(world: World, url: str) -> None:
+async def test_a_source_that_is_no_workers_is_dead_and_nothing_is_touched(world: InputsWorld, url: str) -> None:
     await world.worker()
     url = url.format(world.folder)
     job = world.assign("count", a=large())
@@ -531,7 +359,7 @@ async def test_a_source_that_is_no_workers_is_dead_and_nothing_is_touched(world:
 
 @pytest.mark.spec("C4", "C8")
 async def test_after_several_sources_nobody_is_accused_before_one_was_asked_for_all(
-    world: World, places: dict[str, Scripted]
+    world: InputsWorld, places: dict[str, Scripted]
 ) -> None:
     await world.worker()
     places["http://evil"] = Scripted("http://evil", large(1), [Lost("half of it, and wrong")])
@@ -544,7 +372,7 @@ async def test_after_several_sources_nobody_is_accused_before_one_was_asked_for_
 
 
 async def test_a_job_fails_when_no_source_is_good(
-    world: World, places: dict[str, Scripted], monkeypatch: pytest.MonkeyPatch
+    world: InputsWorld, places: dict[str, Scripted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("wakugumi.roles.runner.files.fetch.FETCH_TRIES_MAX", 3)
     await world.worker()
@@ -557,7 +385,7 @@ async def test_a_job_fails_when_no_source_is_good(
 
 
 async def test_a_failure_of_our_own_is_told_so_that_the_source_is_free_for_others(
-    world: World, places: dict[str, Scripted]
+    world: InputsWorld, places: dict[str, Scripted]
 ) -> None:
     await world.worker()
     places["http://good"] = Scripted("http://good", large(), [Refused("disk", "the disk is full")])
@@ -569,7 +397,7 @@ async def test_a_failure_of_our_own_is_told_so_that_the_source_is_free_for_other
 
 
 async def test_who_waits_for_another_transfer_of_the_same_frees_its_own_source(
-    world: World, places: dict[str, Scripted]
+    world: InputsWorld, places: dict[str, Scripted]
 ) -> None:
     await world.worker()
     gate = asyncio.Event()
@@ -595,7 +423,7 @@ async def test_who_waits_for_another_transfer_of_the_same_frees_its_own_source(
 
 
 async def test_a_job_cancelled_between_two_tries_frees_the_source_of_the_first(
-    world: World, places: dict[str, Scripted], monkeypatch: pytest.MonkeyPatch
+    world: InputsWorld, places: dict[str, Scripted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("wakugumi.roles.runner.files.fetch._AGAIN_FIRST_S", 3_600.0)
     monkeypatch.setattr("wakugumi.roles.runner.files.fetch.FETCH_AGAIN_MAX_S", 3_600.0)
@@ -605,12 +433,12 @@ async def test_a_job_cancelled_between_two_tries_frees_the_source_of_the_first(
     for _ in range(2):
         world.answer(await world.next(WANT), ref_of_bytes(large()), "http://bad")
     fetching = worker._supply._fetching
-    await until(lambda: any(fetch.again is not None and fetch.tries == 2 for fetch in fetching._fetches.values()))
+    await eventually(lambda: any(fetch.again is not None and fetch.tries == 2 for fetch in fetching._fetches.values()))
     world.link.send(CANCEL, job.bytes_le)
     await world.gave_up(large(), "http://bad")
 
 
-async def test_a_transfer_outlives_the_connection(world: World, places: dict[str, Scripted]) -> None:
+async def test_a_transfer_outlives_the_connection(world: InputsWorld, places: dict[str, Scripted]) -> None:
     await world.worker()
     gate = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -632,7 +460,7 @@ async def test_a_transfer_outlives_the_connection(world: World, places: dict[str
     assert not [one for one in world.others if one.type == WANT]
 
 
-async def test_an_input_for_which_there_is_no_room_fails_its_job_alone(world: World) -> None:
+async def test_an_input_for_which_there_is_no_room_fails_its_job_alone(world: InputsWorld) -> None:
     await world.worker(cache_bytes=100 * KIB)
     job = world.assign(a=large())
     world.answer(await world.next(WANT), world.has(large()))
@@ -647,7 +475,7 @@ async def test_an_input_for_which_there_is_no_room_fails_its_job_alone(world: Wo
 
 
 @pytest.mark.spec("C1", "C2")
-async def test_a_put_is_answered_when_all_its_files_are_here(world: World) -> None:
+async def test_a_put_is_answered_when_all_its_files_are_here(world: InputsWorld) -> None:
     await world.worker()
     put = world.put("data-1", **{"a": b"one", "sub/ü": large()})
     await world.served(b"one")
@@ -669,7 +497,7 @@ async def test_a_put_is_answered_when_all_its_files_are_here(world: World) -> No
 
 
 @pytest.mark.spec("C1", "C2", "F9")
-async def test_an_old_leaders_put_brings_the_files_along_and_its_jobs_find_them(world: World) -> None:
+async def test_an_old_leaders_put_brings_the_files_along_and_its_jobs_find_them(world: InputsWorld) -> None:
     world.bench.worker(world.leader.address, cache=world.cache)
     world.link = await world.leader.connection()
     await world.link.expect(HELLO_WORKER)
@@ -686,7 +514,7 @@ async def test_an_old_leaders_put_brings_the_files_along_and_its_jobs_find_them(
     assert await world.put_ended(put) == ("SKIPPED", "added=0, skipped=2")
 
 
-async def test_the_same_put_asked_again_meanwhile_is_answered_with_it(world: World) -> None:
+async def test_the_same_put_asked_again_meanwhile_is_answered_with_it(world: InputsWorld) -> None:
     await world.worker()
     first, second = (world.put("models", a=b"one") for _ in range(2))
     await world.served(b"one")
@@ -708,7 +536,7 @@ async def test_the_same_put_asked_again_meanwhile_is_answered_with_it(world: Wor
     ],
     ids=str,
 )
-async def test_a_put_with_tricks_fails_and_leaves_nothing(world: World, request_: dict[str, Any]) -> None:
+async def test_a_put_with_tricks_fails_and_leaves_nothing(world: InputsWorld, request_: dict[str, Any]) -> None:
     await world.worker()
     put = new_id()
     world.send_put(put, **request_)
@@ -719,7 +547,7 @@ async def test_a_put_with_tricks_fails_and_leaves_nothing(world: World, request_
     assert (await world.put_ended(put))[0] == "OK"
 
 
-async def test_names_that_cannot_stand_beside_older_ones_fail(world: World) -> None:
+async def test_names_that_cannot_stand_beside_older_ones_fail(world: InputsWorld) -> None:
     await world.worker()
     await world.cached("models", a=b"one")
     put = world.put("models", **{"a/b": b"two"})
@@ -729,7 +557,7 @@ async def test_names_that_cannot_stand_beside_older_ones_fail(world: World) -> N
     assert await world.put_ended(world.put("models", a=b"one")) == ("SKIPPED", "added=0, skipped=1")
 
 
-async def test_a_put_for_which_there_is_no_room_fails_with_the_reason(world: World) -> None:
+async def test_a_put_for_which_there_is_no_room_fails_with_the_reason(world: InputsWorld) -> None:
     await world.worker(cache_bytes=300 * KIB)
     await world.cached("models", a=b"one")
     put = world.put("big", a=large(), b=large(1))
@@ -739,7 +567,7 @@ async def test_a_put_for_which_there_is_no_room_fails_with_the_reason(world: Wor
 
 
 @pytest.mark.spec("C2")
-async def test_a_put_that_fails_at_its_very_end_changes_nothing_and_can_be_tried_again(world: World) -> None:
+async def test_a_put_that_fails_at_its_very_end_changes_nothing_and_can_be_tried_again(world: InputsWorld) -> None:
     await world.worker(cache_bytes=300 * KIB)
     await world.cached("models", a=large())
     job = world.assign("count", b=large(1))
@@ -760,7 +588,7 @@ async def test_a_put_that_fails_at_its_very_end_changes_nothing_and_can_be_tried
 
 
 @pytest.mark.spec("C3")
-async def test_a_job_gets_a_file_of_a_cache_without_asking(world: World) -> None:
+async def test_a_job_gets_a_file_of_a_cache_without_asking(world: InputsWorld) -> None:
     await world.worker()
     await world.cached("models", a=large(), b=b"small")
     job = world.assign(a="models", b="models")
@@ -769,7 +597,7 @@ async def test_a_job_gets_a_file_of_a_cache_without_asking(world: World) -> None
 
 
 @pytest.mark.spec("C2")
-async def test_another_version_of_a_cache_takes_the_place_of_the_old_one(world: World) -> None:
+async def test_another_version_of_a_cache_takes_the_place_of_the_old_one(world: InputsWorld) -> None:
     await world.worker()
     await world.cached("models", "v1", a=b"old", b=b"old too")
     await world.cached("models", "v2", a=b"new")
@@ -779,7 +607,7 @@ async def test_another_version_of_a_cache_takes_the_place_of_the_old_one(world: 
 
 
 @pytest.mark.spec("C3", "C6")
-async def test_after_a_reconnect_a_cache_counts_only_once_the_leader_has_confirmed_it(world: World) -> None:
+async def test_after_a_reconnect_a_cache_counts_only_once_the_leader_has_confirmed_it(world: InputsWorld) -> None:
     await world.worker()
     await world.cached("models", a=b"old")
     world.link.close()
@@ -796,7 +624,7 @@ async def test_after_a_reconnect_a_cache_counts_only_once_the_leader_has_confirm
     assert not world.others
 
 
-async def test_what_is_here_already_is_not_fetched_but_told(world: World, places: dict[str, Scripted]) -> None:
+async def test_what_is_here_already_is_not_fetched_but_told(world: InputsWorld, places: dict[str, Scripted]) -> None:
     await world.worker()
     await world.cached("models", a=b"one")
     world.stock.clear()
@@ -807,7 +635,7 @@ async def test_what_is_here_already_is_not_fetched_but_told(world: World, places
 
 
 @pytest.mark.spec("C6")
-async def test_all_is_told_and_used_again_after_a_restart(world: World) -> None:
+async def test_all_is_told_and_used_again_after_a_restart(world: InputsWorld) -> None:
     worker = await world.worker()
     await world.cached("models", a=large())
     worker.request_stop()
@@ -820,7 +648,7 @@ async def test_all_is_told_and_used_again_after_a_restart(world: World) -> None:
 
 
 @pytest.mark.spec("C6")
-async def test_what_goes_for_want_of_room_is_told_and_fetched_again_when_needed(world: World) -> None:
+async def test_what_goes_for_want_of_room_is_told_and_fetched_again_when_needed(world: InputsWorld) -> None:
     await world.worker(cache_bytes=300 * KIB)
     await world.cached("models", a=large())
     world.stock.clear()
@@ -834,12 +662,12 @@ async def test_what_goes_for_want_of_room_is_told_and_fetched_again_when_needed(
 
 
 @pytest.mark.spec("C6")
-async def test_a_dropped_cache_is_gone_for_the_next_job_and_stays_for_the_running(world: World) -> None:
+async def test_a_dropped_cache_is_gone_for_the_next_job_and_stays_for_the_running(world: InputsWorld) -> None:
     world.bench.program("late", f'while [ ! -e "{world.bench.gate}" ]; do sleep 0.01; done; cat a')
     await world.worker()
     await world.cached("models", a=large())
     running = world.assign("late", a="models")
-    await until(lambda: bool(list(world.bench.jobs.glob("*/a"))))
+    await eventually(lambda: bool(list(world.bench.jobs.glob("*/a"))))
     world.drop("models")
     await world.told(Caches={"models": ""})
     assert not (world.cache / "models").exists()
@@ -850,7 +678,7 @@ async def test_a_dropped_cache_is_gone_for_the_next_job_and_stays_for_the_runnin
     assert (await world.ended(running))["Stdout"] == large().decode("utf-8", "replace")
 
 
-async def test_a_cache_that_is_dropped_while_it_is_put_is_not_there(world: World) -> None:
+async def test_a_cache_that_is_dropped_while_it_is_put_is_not_there(world: InputsWorld) -> None:
     await world.worker()
     put = world.put("models", a=b"one")
     want = await world.next(WANT)
@@ -878,7 +706,7 @@ WRITERS = {
 @pytest.mark.spec("C3")
 @pytest.mark.parametrize("script", WRITERS.values(), ids=WRITERS.keys())
 async def test_a_program_that_writes_to_its_input_changes_it_for_itself_alone(
-    world: World, script: str, caplog: pytest.LogCaptureFixture
+    world: InputsWorld, script: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "wakugumi.goods")
     world.bench.program("sum", "sha256sum < a")
@@ -900,17 +728,19 @@ async def test_a_program_that_writes_to_its_input_changes_it_for_itself_alone(
     assert len([one for one in caplog.records if "writes to its inputs" in one.message]) == 1
 
 
-async def test_what_was_taken_out_gives_its_room_back_by_itself(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_taken_out_gives_its_room_back_by_itself(
+    world: InputsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("wakugumi.roles.runner.files.inputs._SWEEP_S", 0.02)
     world.bench.program("write", "echo x >> a")
     await world.worker()
     await world.cached("models", a=large())
     assert (await world.ended(world.assign("write", a="models")))["Status"] == "OK"
     await world.told(Gone=[ref_of_bytes(large()).sha256])
-    await until(lambda: not os.listdir(world.cache / ".trash"))
+    await eventually(lambda: not os.listdir(world.cache / ".trash"))
 
 
-async def test_a_program_that_writes_to_one_input_has_copies_of_all_others(world: World) -> None:
+async def test_a_program_that_writes_to_one_input_has_copies_of_all_others(world: InputsWorld) -> None:
     world.bench.program("write", "echo x >> a")
     await world.worker()
     for seed in (1, 2):
@@ -922,7 +752,7 @@ async def test_a_program_that_writes_to_one_input_has_copies_of_all_others(world
 
 
 @pytest.mark.spec("C3")
-async def test_a_job_beside_one_that_writes_never_ends_well_with_what_it_may_have_read(world: World) -> None:
+async def test_a_job_beside_one_that_writes_never_ends_well_with_what_it_may_have_read(world: InputsWorld) -> None:
     started = world.folder / "started"
     world.bench.program(
         "late", f'touch {started}; while [ ! -e "{world.bench.gate}" ]; do sleep 0.01; done; sha256sum < a'
@@ -931,7 +761,7 @@ async def test_a_job_beside_one_that_writes_never_ends_well_with_what_it_may_hav
     await world.worker(slots=2)
     await world.cached("models", a=large())
     reader = world.assign("late", a="models")
-    await until(started.exists)
+    await eventually(started.exists)
     writer = world.assign("write", a="models")
     results = {}
     for _ in range(2):
@@ -945,7 +775,7 @@ async def test_a_job_beside_one_that_writes_never_ends_well_with_what_it_may_hav
 
 
 @pytest.mark.spec("C3")
-async def test_jobs_beside_each_other_that_all_write_have_copies_in_the_end(world: World) -> None:
+async def test_jobs_beside_each_other_that_all_write_have_copies_in_the_end(world: InputsWorld) -> None:
     world.bench.program("write", "sha256sum < a; echo x >> a")
     await world.worker(slots=2)
     await world.cached("models", a=large())
@@ -959,7 +789,7 @@ async def test_jobs_beside_each_other_that_all_write_have_copies_in_the_end(worl
 
 @pytest.mark.spec("C3")
 async def test_a_program_that_writes_and_never_runs_alone_is_learnt_too(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: InputsWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "wakugumi.goods")
     gate = world.bench.gate
@@ -968,7 +798,7 @@ async def test_a_program_that_writes_and_never_runs_alone_is_learnt_too(
     await world.cached("models", a=large())
     await world.ended(world.assign("count", a="models"))
     jobs = [world.assign("write", a="models") for _ in range(2)]
-    await until(lambda: len(list(world.bench.jobs.glob("*/a"))) == 2)
+    await eventually(lambda: len(list(world.bench.jobs.glob("*/a"))) == 2)
     gate.touch()
     results = {}
     for _ in jobs:
@@ -980,7 +810,7 @@ async def test_a_program_that_writes_and_never_runs_alone_is_learnt_too(
 
 @pytest.mark.user_dependent
 @pytest.mark.spec("C3")
-async def test_a_link_that_a_program_hides_is_worth_nothing(world: World) -> None:
+async def test_a_link_that_a_program_hides_is_worth_nothing(world: InputsWorld) -> None:
     hidden = world.folder / "hidden"
     world.bench.program("hide", f"ln a {hidden} 2>/dev/null || cp a {hidden}")
     await world.worker()
@@ -1002,7 +832,7 @@ def another_file_system(folder: Path) -> Path:
 
 
 @pytest.mark.spec("C3")
-async def test_across_file_systems_a_copy_is_made(world: World) -> None:
+async def test_across_file_systems_a_copy_is_made(world: InputsWorld) -> None:
     elsewhere = another_file_system(world.folder)
     world.cache = Path(elsewhere, f"waku-test-{uuid.uuid4()}")
     world.bench.program("write", "echo x >> a; sha256sum < a")
@@ -1021,7 +851,7 @@ async def test_across_file_systems_a_copy_is_made(world: World) -> None:
         shutil.rmtree(world.cache)
 
 
-async def test_inputs_that_are_links_are_no_output(world: World) -> None:
+async def test_inputs_that_are_links_are_no_output(world: InputsWorld) -> None:
     world.bench.program("make", "echo made > b")
     await world.worker()
     await world.cached("models", a=large())
@@ -1031,7 +861,7 @@ async def test_inputs_that_are_links_are_no_output(world: World) -> None:
 
 
 async def test_copies_for_a_job_that_cannot_be_started_are_removed_in_a_thread(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: InputsWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     removed: list[bool] = []
     remove = JobDir.remove
@@ -1054,7 +884,7 @@ async def test_copies_for_a_job_that_cannot_be_started_are_removed_in_a_thread(
 
 
 async def test_a_disk_that_is_full_half_way_fails_the_job_and_leaves_nothing(
-    world: World, places: dict[str, Scripted]
+    world: InputsWorld, places: dict[str, Scripted]
 ) -> None:
     await world.worker()
     places["http://one"] = Scripted("http://one", large(), [Refused("disk", "a blob cannot be written: no space left")])
@@ -1070,7 +900,7 @@ async def test_a_disk_that_is_full_half_way_fails_the_job_and_leaves_nothing(
 
 
 async def test_the_cache_goes_on_being_swept_after_a_failure_that_nobody_foresaw(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    world: InputsWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(inputs, "_SWEEP_S", 0.01)
     worker = (await world.worker()).station
@@ -1083,5 +913,5 @@ async def test_the_cache_goes_on_being_swept_after_a_failure_that_nobody_foresaw
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(worker.supply.folder, "sweep", fails)
-    await until(lambda: swept > 2)
+    await eventually(lambda: swept > 2)
     assert "the cache could not be swept" in caplog.text

@@ -16,18 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.roles.runner.test_worker import (
-    ACK,
-    CANCEL,
-    CREDIT,
-    HEARTBEAT,
-    HELLO_WORKER,
-    HOLDING,
-    Bench,
-    Connection,
-    ScriptedLeader,
-    until,
-)
+from tests.kit.eventually import eventually
+from tests.kit.worker_bench import Bench
+from tests.kit.workers_leader import ACK, CANCEL, CREDIT, HEARTBEAT, HELLO_WORKER, HOLDING, Connection, WorkersLeader
 
 from wakugumi.adapters.blobs.place import FolderPlace
 from wakugumi.adapters.jobdir.large_parts import Whole
@@ -44,18 +35,8 @@ NOISE = f"head -c {SIZE} /dev/urandom > big"
 
 
 @pytest.fixture(autouse=True)
-def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wakugumi.core.runner.leader_line.WELCOME_WITHIN_S", 0.1)
-    monkeypatch.setattr("wakugumi.roles.runner.leader_link.WORKER_RECONNECT_FIRST_S", 0.02)
+def at_once(quickly: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(send_results, "PAUSE_FIRST_S", 0.01)
-
-
-@pytest.fixture
-async def leader() -> AsyncIterator[ScriptedLeader]:
-    leader = ScriptedLeader()
-    await leader.open()
-    yield leader
-    await leader.close()
 
 
 @pytest.fixture
@@ -104,7 +85,7 @@ def content(place: FolderPlace, ref: dict[str, Any]) -> bytes:
 
 @pytest.mark.spec("C5", "W7")
 async def test_what_the_leader_misses_is_put_into_its_place_and_the_same_ack_follows(
-    leader: ScriptedLeader, bench: Bench, place: FolderPlace
+    leader: WorkersLeader, bench: Bench, place: FolderPlace
 ) -> None:
     bench.worker(leader.address, cpu_cap=None)
     link = await leader.connection()
@@ -122,7 +103,7 @@ async def test_what_the_leader_misses_is_put_into_its_place_and_the_same_ack_fol
 
 
 async def test_output_and_files_are_put_as_they_are_asked_for(
-    leader: ScriptedLeader, bench: Bench, place: FolderPlace
+    leader: WorkersLeader, bench: Bench, place: FolderPlace
 ) -> None:
     bench.program("talk", f"{NOISE}; head -c {SIZE} /dev/zero | tr '\\0' x; head -c {SIZE} /dev/zero | tr '\\0' e >&2")
     bench.worker(leader.address, cpu_cap=None)
@@ -140,7 +121,7 @@ async def test_output_and_files_are_put_as_they_are_asked_for(
 
 @pytest.mark.parametrize("own", [True, False])
 async def test_a_leader_without_a_place_gets_a_failure_that_says_where_it_is(
-    leader: ScriptedLeader, bench: Bench, own: bool
+    leader: WorkersLeader, bench: Bench, own: bool
 ) -> None:
     bench.worker(leader.address, cpu_cap=None)
     link = await leader.connection()
@@ -157,7 +138,7 @@ async def test_a_leader_without_a_place_gets_a_failure_that_says_where_it_is(
 
 @pytest.mark.spec("C5", "W7")
 async def test_a_worker_that_was_restarted_before_the_leader_had_it_all_delivers_it(
-    leader: ScriptedLeader, bench: Bench, place: FolderPlace
+    leader: WorkersLeader, bench: Bench, place: FolderPlace
 ) -> None:
     worker = bench.worker(leader.address, cpu_cap=None)
     link = await leader.connection()
@@ -181,7 +162,7 @@ async def test_a_worker_that_was_restarted_before_the_leader_had_it_all_delivers
 @pytest.mark.spec("C5", "W7")
 @pytest.mark.parametrize("late", [True, False], ids=["only late", "really old"])
 async def test_where_a_leader_with_a_place_was_only_a_job_shows_that_one_has_none(
-    leader: ScriptedLeader, bench: Bench, place: FolderPlace, monkeypatch: pytest.MonkeyPatch, late: bool
+    leader: WorkersLeader, bench: Bench, place: FolderPlace, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
     monkeypatch.setattr("wakugumi.core.runner.leader_line.SILENT_LEFT", 0)
     bench.program("small", "true")
@@ -212,7 +193,7 @@ async def test_where_a_leader_with_a_place_was_only_a_job_shows_that_one_has_non
 
 
 async def test_a_new_connection_asks_again_and_what_is_on_its_way_goes_on(
-    leader: ScriptedLeader, bench: Bench, place: FolderPlace
+    leader: WorkersLeader, bench: Bench, place: FolderPlace
 ) -> None:
     bench.worker(leader.address, cpu_cap=None)
     link = await leader.connection()
@@ -253,7 +234,7 @@ class Reluctant:
 
 
 async def test_a_place_that_cannot_be_reached_is_tried_again(
-    leader: ScriptedLeader, bench: Bench, place: FolderPlace, monkeypatch: pytest.MonkeyPatch
+    leader: WorkersLeader, bench: Bench, place: FolderPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reluctant = Reluctant(place, Lost("gone"), Refused("disk", "full"), Refused("blob-broken", "a bit fell over"))
     monkeypatch.setattr(send_results, "open_place", reluctant)
@@ -268,7 +249,7 @@ async def test_a_place_that_cannot_be_reached_is_tried_again(
 
 @pytest.mark.spec("W9")
 async def test_a_result_waits_while_the_machine_can_start_no_thread(
-    leader: ScriptedLeader, bench: Bench, place: FolderPlace, monkeypatch: pytest.MonkeyPatch
+    leader: WorkersLeader, bench: Bench, place: FolderPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start, refused = threading.Thread.start, 0
 
@@ -295,7 +276,7 @@ async def test_a_result_waits_while_the_machine_can_start_no_thread(
     [((Refused("denied", "not you"),), "denied"), ((Refused("blob-broken", "no"),) * 3, "blob-broken")],
 )
 async def test_what_can_never_be_delivered_is_a_failure(
-    leader: ScriptedLeader,
+    leader: WorkersLeader,
     bench: Bench,
     place: FolderPlace,
     monkeypatch: pytest.MonkeyPatch,
@@ -317,7 +298,7 @@ async def test_what_can_never_be_delivered_is_a_failure(
 
 
 async def test_files_that_are_gone_are_a_failure_and_not_a_wait(
-    leader: ScriptedLeader, bench: Bench, place: FolderPlace
+    leader: WorkersLeader, bench: Bench, place: FolderPlace
 ) -> None:
     bench.worker(leader.address, cpu_cap=None)
     link = await leader.connection()
@@ -334,7 +315,7 @@ async def test_files_that_are_gone_are_a_failure_and_not_a_wait(
 
 @pytest.mark.parametrize("how", ["confirmed", "cancelled"])
 async def test_what_nobody_wants_any_more_is_not_brought(
-    leader: ScriptedLeader, bench: Bench, place: FolderPlace, how: str, monkeypatch: pytest.MonkeyPatch
+    leader: WorkersLeader, bench: Bench, place: FolderPlace, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(send_results, "PAUSE_FIRST_S", 0.05)
     worker = bench.worker(leader.address, cpu_cap=None)
@@ -344,19 +325,19 @@ async def test_what_nobody_wants_any_more_is_not_brought(
     ref = BlobRef(told["ArchiveBlob"]["Sha256"], told["ArchiveBlob"]["Size"])
     elsewhere = place.store.begin(ref)
     miss(link, job, ref.sha256)
-    await until(lambda: bool(worker._deliveries._under_way))
+    await eventually(lambda: bool(worker._deliveries._under_way))
     if how == "confirmed":
         link.confirm(job)
     else:
         link.send(CANCEL, job.bytes_le, corr_id=job)
-    await until(lambda: not worker._deliveries._under_way)
+    await eventually(lambda: not worker._deliveries._under_way)
     elsewhere.abandon()
     assert not place.has(ref)
 
 
 @pytest.mark.spec("C5")
 async def test_large_results_on_their_way_hold_up_nobody_but_their_like(
-    leader: ScriptedLeader, bench: Bench, place: FolderPlace, monkeypatch: pytest.MonkeyPatch
+    leader: WorkersLeader, bench: Bench, place: FolderPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(send_results, "LARGE_WORK_BYTES", SIZE + 500_000)
     gate = threading.Event()
@@ -389,7 +370,7 @@ async def test_large_results_on_their_way_hold_up_nobody_but_their_like(
 
 
 async def test_many_results_are_brought_a_few_at_a_time(
-    leader: ScriptedLeader, bench: Bench, place: FolderPlace, monkeypatch: pytest.MonkeyPatch
+    leader: WorkersLeader, bench: Bench, place: FolderPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = [0, 0]  # Now, and at most.
     guard = threading.Lock()
@@ -427,14 +408,14 @@ async def test_many_results_are_brought_a_few_at_a_time(
         assert place.has(BlobRef(told["ArchiveBlob"]["Sha256"], told["ArchiveBlob"]["Size"]))
 
 
-async def test_a_worker_stops_while_a_delivery_waits(leader: ScriptedLeader, bench: Bench, place: FolderPlace) -> None:
+async def test_a_worker_stops_while_a_delivery_waits(leader: WorkersLeader, bench: Bench, place: FolderPlace) -> None:
     worker = bench.worker(leader.address, cpu_cap=None)
     link = await leader.connection()
     await greet(link, place)
     job, told = await result_of_a_big_job(link)
     elsewhere = place.store.begin(BlobRef(told["ArchiveBlob"]["Sha256"], told["ArchiveBlob"]["Size"]))
     miss(link, job, told["ArchiveBlob"]["Sha256"])
-    await until(lambda: bool(worker._deliveries._under_way))
+    await eventually(lambda: bool(worker._deliveries._under_way))
     worker.request_stop()
     worker.request_stop()
     async with asyncio.timeout(20):

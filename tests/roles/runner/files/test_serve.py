@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.roles.runner.files.test_inputs import WANT, World, large
-from tests.roles.runner.test_worker import Bench, ScriptedLeader
+from tests.kit.inputs_world import WANT, InputsWorld, large
+from tests.kit.worker_bench import Bench
+from tests.kit.workers_leader import WorkersLeader
 
 from wakugumi.adapters.blobs.open_place import open_place
 from wakugumi.adapters.blobs.store import BlobStore, ref_of_bytes
@@ -85,9 +86,9 @@ async def test_one_worker_fetches_from_another(
     worlds = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        leader = ScriptedLeader()
+        leader = WorkersLeader()
         await leader.open()
-        worlds.append(World(leader, Bench(tmp_path / name), tmp_path / name))
+        worlds.append(InputsWorld(leader, Bench(tmp_path / name), tmp_path / name))
     one, two = worlds
     try:
         for world in worlds:
