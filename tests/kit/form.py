@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from typing import Final
 
-BOUNDARY: Final = "B"
+BOUNDARY: Final = "------------------------d74496d66958873e"
+"""As curl makes them: the leading dashes look like more of the two that begin a delimiter."""
+DELIMITER: Final = f"--{BOUNDARY}".encode()
 FORM_TYPE: Final = f"multipart/form-data; boundary={BOUNDARY}"
 FORM: Final = f"Content-Type: {FORM_TYPE}"
 FORM_HEADERS: Final = {"Content-Type": FORM_TYPE}

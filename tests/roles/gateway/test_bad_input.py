@@ -19,7 +19,7 @@ from tests.kit.fake_group import (
     open_files,
     submit,
 )
-from tests.kit.form import FORM, FORM_TYPE, form
+from tests.kit.form import DELIMITER, FORM, FORM_TYPE, form
 
 from wakugumi.adapters.gateway_store.interface import Totals
 from wakugumi.adapters.http import server
@@ -73,9 +73,9 @@ FORMS = {
     "no boundary": ("multipart/form-data", form(b"1")),
     "another boundary": ("multipart/form-data; boundary=other", form(b"1")),
     "no file": (FORM_TYPE, form(b"1", field="other")),
-    "two files": (FORM_TYPE, form(b"1").replace(b"--B--\r\n", b"") + form(b"2")),
-    "no end": (FORM_TYPE, form(b"1").replace(b"--B--", b"")),
-    "no part": (FORM_TYPE, b"--B--\r\n"),
+    "two files": (FORM_TYPE, form(b"1").replace(DELIMITER + b"--\r\n", b"") + form(b"2")),
+    "no end": (FORM_TYPE, form(b"1").replace(DELIMITER + b"--", b"")),
+    "no part": (FORM_TYPE, DELIMITER + b"--\r\n"),
     "empty": (FORM_TYPE, b""),
     "a path": (FORM_TYPE, form(b"1", file_name="../../etc/passwd")),
     "an encoded path": (FORM_TYPE, form(b"1", file_name="%2e%2e%2fx")),
@@ -95,7 +95,7 @@ async def test_what_is_no_form_with_one_file_is_refused(tmp_path: Path, gate: Ga
 async def test_a_large_form_that_turns_out_bad_at_its_end_is_refused(
     tmp_path: Path, gate: GatewayHere, group: FakeGroup, query: str
 ) -> None:
-    body = form(b"x" * 1_000_000).replace(b"--B--", b"--B-x")
+    body = form(b"x" * 1_000_000).replace(DELIMITER + b"--", DELIMITER + b"-x")
     heard = await call(gate.port, "POST", f"/submit/monday{query}", body, FORM)
     assert heard.status == 400
     assert gate.server.gateway.flights == {}, "who is told no may send it again at once"

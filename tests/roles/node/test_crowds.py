@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from tests.kit.a_node import a_node, answer_from, ask, post, say, unzipped
-from tests.kit.form import FORM_HEADERS, form
+from tests.kit.form import DELIMITER, FORM_HEADERS, form
 
 from wakugumi.adapters.http import connection, server, upload
 from wakugumi.adapters.lines import server as line_server
@@ -184,7 +184,7 @@ async def test_what_is_received_leaves_room_for_what_is_made(tmp_path: Path, mon
         assert (await say(at.lines, b"JOB x in.txt %d\n" % len(content))).startswith(b"ERR disk: ")
         free = 64 * MIB + 5 * MIB  # It shrinks while one comes whose size nobody said.
         chunks = b"".join(b"%x\r\n%s\r\n" % (MIB, bytes(MIB)) for _ in range(3))
-        head = form(b"")[: -len(b"\r\n--B--\r\n")]
+        head = form(b"")[: -len(b"\r\n" + DELIMITER + b"--\r\n")]
         request = post("/run/x", b"%x\r\n%s\r\n" % (len(head), head), "Transfer-Encoding: chunked", length=-1)
         reader, writer = await asyncio.open_connection("127.0.0.1", at.http)
         writer.write(request + chunks)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.kit.a_node import ANode, Got, a_node, ask, post, say
-from tests.kit.form import FORM_TYPE, form
+from tests.kit.form import BOUNDARY, DELIMITER, FORM_TYPE, form
 
 from wakugumi.adapters.http import connection, server
 from wakugumi.adapters.lines import server as line_server
@@ -38,21 +38,21 @@ def chunked(body: bytes) -> bytes:
     return b"%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n"
 
 
-TWO_FILES = form(b"one")[: -len(b"--\r\n")] + b"\r\n" + form(b"two")[len(b"--B\r\n") :]
-TWO_LARGE = form(BIG[:MIB])[: -len(b"--\r\n")] + b"\r\n" + form(b"two")[len(b"--B\r\n") :]
+TWO_FILES = form(b"one")[: -len(b"--\r\n")] + b"\r\n" + form(b"two")[len(DELIMITER + b"\r\n") :]
+TWO_LARGE = form(BIG[:MIB])[: -len(b"--\r\n")] + b"\r\n" + form(b"two")[len(DELIMITER + b"\r\n") :]
 
 BAD_REQUESTS: dict[str, tuple[int, bytes]] = {
     "no form": (400, b"POST /run/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello"),
     "another type": (400, post("/run/x", b"{}").replace(FORM_TYPE.encode(), b"application/json")),
-    "no boundary": (400, post("/run/x", form(b"x")).replace(b"; boundary=B", b"")),
+    "no boundary": (400, post("/run/x", form(b"x")).replace(f"; boundary={BOUNDARY}".encode(), b"")),
     "no body": (400, post("/run/x", b"")),
-    "no part": (400, post("/run/x", b"--B--\r\n")),
+    "no part": (400, post("/run/x", DELIMITER + b"--\r\n")),
     "another field": (400, post("/run/x", form(b"x", field="other"))),
     "two files": (400, post("/run/x", TWO_FILES)),
     "two files, the first on disk": (400, post("/run/x", TWO_LARGE)),
     "a form without an end": (400, post("/run/x", form(b"x")[:-8])),
     "a large form without an end": (400, post("/run/x", form(BIG[:MIB])[:-8])),
-    "a head of a part without an end": (400, post("/run/x", b"--B\r\n" + b"X: y\r\n" * 10_000)),
+    "a head of a part without an end": (400, post("/run/x", DELIMITER + b"\r\n" + b"X: y\r\n" * 10_000)),
     "too large, and said so": (413, post("/run/x", b"", length=10**15)),
     "too large, in chunks": (413, post("/run/x", chunked(form(BIG)), "Transfer-Encoding: chunked", length=-1)),
     "too much behind the form": (413, post("/run/x", form(b"x") + BIG, length=len(form(b"x")) + len(BIG))),
