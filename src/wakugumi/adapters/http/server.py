@@ -21,7 +21,7 @@ from wakugumi.adapters.http.page import HttpRefusal, PageRoute, Reply, Stream
 from wakugumi.adapters.http.routes import Route
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.net.gate import gate
-from wakugumi.errors import CODES, Lost, PeerError, Refused
+from wakugumi.errors import CODES, Lost, PeerError, Refused, bad_request
 from wakugumi.limits.http import (
     BODY_RECEIVED_MIN_BYTES,
     BODY_RECEIVED_MIN_S,
@@ -426,7 +426,7 @@ def _decoded(text: str) -> str:
     try:
         return unquote_to_bytes(text.replace("+", " ")).decode()
     except UnicodeDecodeError:
-        raise Refused("bad-request", "the query is not UTF-8", hint="") from None
+        raise bad_request("the query is not UTF-8") from None
 
 
 def _check_page(request: web.BaseRequest, names: frozenset[str], option: str) -> None:

@@ -11,16 +11,16 @@ import asyncio
 import hashlib
 import os
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from wakugumi.adapters.files import NEW, free_on_disk, refused, write_all
 from wakugumi.adapters.http.page import HttpRefusal, HttpRequest
 from wakugumi.adapters.loop.threads import begin, beside
 from wakugumi.core.names import check_file_name
-from wakugumi.errors import Refused
+from wakugumi.errors import Refused, bad_request
 from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
 from wakugumi.limits.http import FORM_BYTES_MAX
 from wakugumi.limits.runner import DISK_FREE_MIN_BYTES
@@ -59,41 +59,25 @@ async def receive_file(
 
     Raises Refused (too large, too slow, no such form, no room on disk), or Lost if the sender is gone.
     """
-    parser = Multipart(boundary_of(visit.header("Content-Type")))
+    form = FileForm(visit)
     length = visit.content_length
     if length is not None and length > bytes_max + FORM_BYTES_MAX:
         raise too_large(length, bytes_max)
     if length is not None and length > inline_max + FORM_BYTES_MAX:
         _check_room(folder, length - FORM_BYTES_MAX)
-    sink = Sink(folder, bytes_max=bytes_max, inline_max=inline_max)
-    file_name: str | None = None
     total = 0
-    try:
+    async with Sink(folder, bytes_max=bytes_max, inline_max=inline_max) as sink:
         async for piece in visit.pieces():
             total += len(piece)
             if came is not None:
                 came(len(piece))
-            for event in parser.feed(piece):
-                if type(event) is Data:
-                    sink.take(event.data)
-                elif type(event) is FormPart:
-                    if file_name is not None or event.name != FIELD:
-                        raise _other_part(event.name, twice=event.name == FIELD)
-                    file_name = check_file_name(event.file_name or FILE_NAME)
+            for data in form.feed(piece):
+                sink.take(data)
             if total > bytes_max + FORM_BYTES_MAX:
                 raise too_large(total, bytes_max)
             if sink.is_due:
                 await sink.write()
-        parser.finish()
-        if file_name is None:
-            raise Refused("bad-request", f"the form has no field {FIELD!r}", "curl -F file=@input.txt sends one")
-        return await sink.finish(file_name)
-    except asyncio.CancelledError:
-        sink.discard()
-        raise
-    except BaseException:
-        await sink.give_up()
-        raise
+        return await sink.finish(form.finish())
 
 
 async def receive_pieces(
@@ -111,8 +95,7 @@ async def receive_pieces(
         raise too_large(size, bytes_max)
     if size > inline_max:
         _check_room(folder, size)
-    sink = Sink(folder, bytes_max=bytes_max, inline_max=inline_max)
-    try:
+    async with Sink(folder, bytes_max=bytes_max, inline_max=inline_max) as sink:
         async for piece in pieces:
             sink.take(piece)
             if came is not None:
@@ -120,12 +103,6 @@ async def receive_pieces(
             if sink.is_due:
                 await sink.write()
         return await sink.finish(file_name)
-    except asyncio.CancelledError:
-        sink.discard()
-        raise
-    except BaseException:
-        await sink.give_up()
-        raise
 
 
 def too_large(size: int, bytes_max: int) -> HttpRefusal:
@@ -136,8 +113,36 @@ def too_large(size: int, bytes_max: int) -> HttpRefusal:
     )
 
 
+class FileForm:
+    """A form with the field `file` alone, while it is received."""
+
+    def __init__(self, visit: HttpRequest) -> None:
+        """Raises Refused if the request has no form."""
+        self._parser = Multipart(boundary_of(visit.header("Content-Type")))
+        self._file_name: str | None = None
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        """Data of the file in the next piece of the body. Raises Refused."""
+        for event in self._parser.feed(piece):
+            if type(event) is Data:
+                yield event.data
+            elif type(event) is FormPart:
+                if self._file_name is not None or event.name != FIELD:
+                    what = f"two fields {FIELD!r}" if event.name == FIELD else f"a field {event.name[:80]!r}"
+                    raise bad_request(f"the form has {what}: it takes one field {FIELD!r} and nothing else")
+                self._file_name = check_file_name(event.file_name or FILE_NAME)
+
+    def finish(self) -> str:
+        """Name of the file. Raises Refused if the form is not whole."""
+        self._parser.finish()
+        if self._file_name is None:
+            raise bad_request(f"the form has no field {FIELD!r}", "curl -F file=@input.txt sends one")
+        return self._file_name
+
+
 class Sink:
-    """Destination of one file: memory, and from `inline_max` on a new file of the folder."""
+    """Destination of one file: memory, and from `inline_max` on a new file of the folder. A context that an error
+    leaves removes the file."""
 
     def __init__(self, folder: Path, *, bytes_max: int, inline_max: int) -> None:
         self._folder = folder
@@ -149,6 +154,15 @@ class Sink:
         self._file: _UploadedFile | None = None
         self._writing: asyncio.Future[None] | None = None
         self.size = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, _kind: object, error: BaseException | None, _where: object) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            self.discard()
+        elif error is not None and self._file is not None:
+            await beside(self.discard, "receive")  # Bytes may be being written now.
 
     def take(self, data: bytes) -> None:
         """Raises HttpRefusal if the file is too large."""
@@ -185,11 +199,6 @@ class Sink:
         assert self._file is not None
         sha256 = self._file.close()
         return Received(file_name, None, self._file.path, sha256, self.size)
-
-    async def give_up(self) -> None:
-        """Removes the file, also bytes that are being written now."""
-        if self._file is not None:
-            await beside(self.discard, "receive")
 
     def discard(self) -> None:
         """Removes the file at once."""
@@ -254,8 +263,3 @@ def _heard(writing: asyncio.Future[None]) -> None:
     """The waiting caller gets the error; without one, the file was given up."""
     if not writing.cancelled():
         writing.exception()
-
-
-def _other_part(name: str, *, twice: bool) -> Refused:
-    what = f"two fields {FIELD!r}" if twice else f"a field {name[:80]!r}"
-    return Refused("bad-request", f"the form has {what}: it takes one field {FIELD!r} and nothing else", "")

@@ -24,7 +24,7 @@ from wakugumi.adapters.machine.open_files import connections_max as connections_
 from wakugumi.adapters.net.gate import gate, name_of
 from wakugumi.adapters.net.handshake import Entrance, enter
 from wakugumi.adapters.net.link import tune
-from wakugumi.errors import Lost, Refused
+from wakugumi.errors import Lost, Refused, bad_request
 from wakugumi.limits.http import (
     BODY_RECEIVED_MIN_BYTES,
     BODY_RECEIVED_MIN_S,
@@ -97,7 +97,7 @@ class LineCall:
                 raise Lost(f"{self.peer} ended before its input did: {error}", "dead") from None
             if not piece:
                 said = self.line.size
-                raise Refused("bad-request", f"{said - self._left} bytes came, and the line says {said}", "")
+                raise bad_request(f"{said - self._left} bytes came, and the line says {said}")
             self._left -= len(piece)
             left_s -= clock() - asked_at  # Our own time with a piece is not the sender's fault.
             received += len(piece)
@@ -289,11 +289,11 @@ class _Connection(asyncio.StreamReaderProtocol):
         except TimeoutError:
             raise Refused("too-slow", f"no whole line came in {HELLO_DEADLINE_S:g} s") from None
         except asyncio.LimitOverrunError:
-            raise Refused("bad-request", f"the line is longer than {LINE_BYTES_MAX} bytes", "") from None
+            raise bad_request(f"the line is longer than {LINE_BYTES_MAX} bytes") from None
         except asyncio.IncompleteReadError as error:
             if not error.partial:
                 raise Lost(f"{self.peer} sent no line") from None
-            raise Refused("bad-request", "the line has no end", "") from None
+            raise bad_request("the line has no end") from None
         except OSError as error:
             raise Lost(f"{self.peer} is gone: {error}", "dead") from None
         job = read_job_line(line)

@@ -12,13 +12,11 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from wakugumi.adapters.http.page import HttpRequest
-from wakugumi.adapters.http.upload import FIELD, FILE_NAME, too_large
-from wakugumi.core.names import check_file_name
-from wakugumi.errors import Refused, bad_request
+from wakugumi.adapters.http.upload import FileForm, too_large
+from wakugumi.errors import bad_request
 from wakugumi.limits.runner import JOB_TIMEOUT_S
 from wakugumi.limits.units import MIB
 from wakugumi.roles.http.job_request import CLIENT_HEADER, JobForm, args_of
-from wakugumi.wire.form import Data, FormPart, Multipart, boundary_of
 from wakugumi.wire.messages.job import InputFile, JobRequest
 from wakugumi.wire.percent import percent_decoded
 from wakugumi.wire.request_digest import request_digest
@@ -37,7 +35,7 @@ def wants_async(visit: HttpRequest) -> bool:
     """Will the client fetch the answer later? Raises Refused."""
     said = visit.query(ASYNC)
     if said and said[-1] not in _YES | _NO:
-        raise Refused("bad-request", f"async is 1 or 0, not {said[-1][:80]!r}")
+        raise bad_request(f"async is 1 or 0, not {said[-1][:80]!r}")
     if said:
         return said[-1] in _YES
     wishes = (visit.header("Prefer") or "").lower().replace(";", ",").split(",")
@@ -83,14 +81,10 @@ class Seen:
     def __init__(self, form: JobForm) -> None:
         self._form = form
         self._sha256 = hashlib.sha256()
-        self._file_name = ""
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self.digest = ""
         """`DIGEST_FORM` and hexadecimal digits, once the body is whole."""
-
-    def file(self, name: str) -> None:
-        self._file_name = name
 
     async def data(self, data: bytes) -> None:
         """Data of the file. Large amounts are hashed in a thread."""
@@ -101,10 +95,11 @@ class Seen:
             self._waiting, self._waiting_bytes = [], 0
             await asyncio.to_thread(self._sha256.update, content)
 
-    def finish(self) -> None:
+    def finish(self, name: str) -> None:
+        """The body is whole, with a file of this name."""
         self._sha256.update(b"".join(self._waiting))
         self._waiting = []
-        form, name = self._form, self._file_name
+        form = self._form
         file = InputFile(name, sha256=self._sha256.hexdigest(), size=0)
         request = JobRequest("", exec_name=form.program, args=args_of(form, name), files=[file], **form.fields)
         self.digest = DIGEST_FORM + request_digest(request).hex()
@@ -112,26 +107,16 @@ class Seen:
 
 async def form_pieces(visit: HttpRequest, bytes_max: int, seen: Seen) -> AsyncIterator[bytes]:
     """The body's pieces, if it is a form with one file. Raises Refused, or Lost if the sender is gone."""
-    parser = Multipart(boundary_of(visit.header("Content-Type")))
+    form = FileForm(visit)
     length = visit.content_length
     if length is not None and length > bytes_max:
         raise too_large(length, bytes_max)
-    has_file, came = False, 0
+    came = 0
     async for piece in visit.pieces():
         came += len(piece)
         if came > bytes_max:
             raise too_large(came, bytes_max)
-        for event in parser.feed(piece):
-            if type(event) is FormPart:
-                if event.name != FIELD or has_file:
-                    what = f"two fields {FIELD!r}" if event.name == FIELD else f"a field {event.name[:80]!r}"
-                    raise bad_request(f"the form has {what}: it takes one field {FIELD!r} alone")
-                seen.file(check_file_name(event.file_name or FILE_NAME))
-                has_file = True
-            elif type(event) is Data:
-                await seen.data(event.data)
+        for data in form.feed(piece):
+            await seen.data(data)
         yield piece
-    parser.finish()
-    if not has_file:
-        raise Refused("bad-request", f"the form has no field {FIELD!r}", "curl -F file=@input.txt sends one")
-    seen.finish()
+    seen.finish(form.finish())

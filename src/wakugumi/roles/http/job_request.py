@@ -48,8 +48,7 @@ def job_of(visit: HttpRequest) -> tuple[str, JobId]:
         name = percent_decoded(visit.rest)
         job = job_id_from_name(name)
     except (ValueError, Refused):
-        raise Refused(
-            "bad-request",
+        raise bad_request(
             f"{visit.rest[:80]!r} cannot name a job",
             hint="a job is a UUID, or 1 to 128 of A-Z a-z 0-9 . _ -, as in POST /dispatch/night-7",
         ) from None
