@@ -36,7 +36,7 @@ ALLOWED: dict[str, tuple[int, int, int]] = {
     "app/show": (16, 0, 0),
     "app/work": (27, 1, 0),
     "core/client": (34, 0, 0),
-    "core/leader": (145, 0, 15),
+    "core/leader": (94, 0, 8),
     "core/runner": (48, 0, 5),
     "roles/client": (73, 1, 1),
     "roles/leader": (64, 1, 0),

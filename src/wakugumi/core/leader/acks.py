@@ -1,7 +1,7 @@
 """What does a worker's answer mean for its job? (SPEC L3, L4, L6, W6, W9)
 
-The first accepted result is the job's. Other answers are its own failure, which may be retried; the end of one attempt;
-or about a job that the worker was never given.
+The first accepted result is the job's. An answer may also be a failure of the program, which may be retried, the end of
+one attempt only, or about a job that the worker was never assigned.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Acks:
         elif job.state is DONE:
             return
         elif event.request and is_of_another(job, event.request):
-            # It has the result of a job that this leader has forgotten, or that another one gave out (SPEC L6).
+            # The result belongs to another job of this id: forgotten here, or assigned by another leader (SPEC L6).
             if job.worker is worker:
                 self._lifecycle.attempt_lost(job, "conflict", now, at_once=True)
         elif event.ok:
@@ -79,8 +79,8 @@ class Acks:
         elif is_final(event):
             self._lifecycle.finish(job, False, event.payload, now, by=worker, why=event.reason, blobs=event.blobs)
         elif job.worker is worker:
-            # "cancelled" is the echo of a cancel, under an id that was opened again since: nothing is wrong with it.
-            # And who says that a worker is lost stands for that worker (SPEC L4).
+            # "cancelled" answers a cancel of before the job was submitted again. A worker that stands for others
+            # reports "worker-lost" (SPEC L4). Neither is a fault of the job.
             at_once = event.reason in {"cancelled", "worker-lost"}
             self._not_started.attempt_fails(worker, job, event.reason, now)
             self._lifecycle.attempt_lost(job, event.reason, now, at_once=at_once, output=event.output)

@@ -1,7 +1,7 @@
 """May a new job come in, or is the leader full? (SPEC F11)
 
-Nothing new is accepted while too many jobs, bytes or files are queued, too many results wait to be fetched, or the disk
-is nearly full. What was accepted goes on, which makes room.
+The leader accepts no new job while too many jobs, bytes or files are queued, too many results wait to be fetched, or
+the disk is nearly full. Accepted jobs go on, which makes room.
 """
 
 from __future__ import annotations
@@ -41,27 +41,26 @@ class Admission:
         self.disk_low = False
         self.stopping = False
         self.stalled = ""
-        """Why nothing is committed, if nothing is."""
+        """Why the journal commits nothing; empty if it does."""
 
     def is_new_work(self, job_id: JobId) -> bool:
-        """A job that a worker runs already, or has done, needs no place in a full queue: a client that was refused
-        would run it once more at another leader (SPEC K8). It has to be written down, which a full disk forbids."""
+        """Does this job need a place in a full queue? A job that a worker runs already, or has done, does not: a client
+        that is refused here would run it once more at another leader (SPEC K8). A full disk forbids it all the same."""
         return self.disk_low or job_id not in self._orphans.by_job
 
     def why(self) -> Verdict:
-        """Why a job is refused."""
         if self.disk_low:
             return Verdict("disk-full", "the leader's disk is nearly full")
         return Verdict("full", f"{self._lanes.queued} jobs are queued, {self._lifecycle.open_bytes} bytes in all")
 
     def disk_changed(self, event: DiskLow, _now: float) -> None:
-        """While the disk is low nothing new is accepted, and only what must be is kept."""
+        """While the disk is low, the leader accepts no job and forgets delivered results."""
         self.disk_low = event.low
         if event.low:
             self._clients.forget_all_kept()
 
     def look(self) -> None:
-        """At the end of each step: old clients are not read from while the leader is full."""
+        """Update `full` at the end of each step. The leader does not read from old clients while it is full."""
         if not self.full:
             if self.is_full():
                 self.full = True
@@ -77,7 +76,7 @@ class Admission:
             self._clients.resume_old()
 
     def is_full(self) -> bool:
-        """By what there is now; `full` also remembers that there is not yet enough room to go on."""
+        """Is a limit exceeded now? `full` stays set until there is enough room again."""
         return (
             self.disk_low
             or self._lanes.queued >= self._queue_jobs_max

@@ -1,7 +1,7 @@
-"""Who submits, who waits for which job, and who gets its result? The leader's side towards clients. (SPEC F9, F11, L9)
+"""Which clients wait for which results, and when do they get them? (SPEC F9, F11, L9)
 
-A client is an id with any number of doors, its connections. A result goes through every door that waits for it; which
-results are kept, and for how long, is `results`'s business.
+A client is an id with any number of connections. A result goes to each connection that waits for it; `results` decides
+which results are kept, and for how long.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from wakugumi.limits.leader import CLIENT_CAP_MAX, CLIENTS_MAX, UNDELIVERED_BYTE
 from wakugumi.limits.wire import GIVEN_BYTES_MAX, SILENCE_MAX_S
 
 _UNHEARD: Final = frozenset({"cancelled", "worker-lost", "ack-late", "leader-lost"})
-"""The outcomes of attempts of whose end their worker has said nothing."""
+"""Outcomes of attempts whose worker has not reported their end."""
 
 
 class Clients:
@@ -39,14 +39,14 @@ class Clients:
         self.results = ResultStore()
         self.dead = DeadLetters()
         self.undelivered_bytes_max = UNDELIVERED_BYTES_MAX
-        """Less where memory is limited."""
+        """Limit of all undelivered results; less where memory is limited."""
         self._paused = False
-        """Old clients are not read from."""
+        """The leader does not read from old clients."""
 
-    # They come and go.
+    # Connections.
 
     def called(self, client_id: ClientId) -> ClientRecord:
-        """The client of this id, whether it is here or not."""
+        """The client of this id, connected or not."""
         client = self.by_id.get(client_id)
         if client is None:
             client = self.by_id[client_id] = ClientRecord(client_id)
@@ -95,7 +95,7 @@ class Clients:
             self._forget_idle(client)
 
     def beat(self, now: float) -> None:
-        """Say that we live, and look who does not."""
+        """Send heartbeats, and close connections that were silent too long."""
         for connection in self.connections.values():
             if connection.heartbeats and not connection.closing:
                 if now - connection.seen_at > SILENCE_MAX_S:
@@ -105,16 +105,16 @@ class Clients:
                     self._out.at_once.append(ev.SendPeerHeartbeat(connection.conn))
 
     def hear_all(self, now: float) -> None:
-        """We could not hear them: their silence says nothing."""
+        """The leader could not read, so the silence of clients has no meaning."""
         for connection in self.connections.values():
             connection.seen_at = now
 
-    # They wait.
+    # Waiting for results.
 
     def attach(self, connection: ClientConnection, job: JobRecord) -> None:
-        """The job is known: this connection waits for it as well, or gets its result at once (SPEC L6).
+        """Let this connection wait for a known job, or send its result at once (SPEC L6).
 
-        A result that was delivered before is kept for a while only, so no receipt promises it.
+        No receipt for a delivered result: a receipt promises the result, and a delivered one is kept for a while only.
         """
         if connection.receipts and not job.delivered:
             self._out.receipt(connection.conn, job.id)
@@ -128,7 +128,7 @@ class Clients:
             return
         for job_id in event.jobs:
             job = self._jobs.get(job_id)
-            # That it was cancelled is kept for its worker alone: whoever asks may have submitted it again since.
+            # A delivered "cancelled" is kept for the worker only: the client may have submitted the job again.
             if job is None or (job.delivered and _is_cancelled(job)):
                 self._out.refuse(connection, job_id, "unknown-job", "the leader does not know this job, or no longer")
             else:
@@ -139,7 +139,7 @@ class Clients:
         self._send_pending(connection)
 
     def written(self, connection: ClientConnection) -> None:
-        """It was sent what it was given, and gets more."""
+        """The connection took all results so far, and gets more."""
         connection.unwritten_bytes = 0
         self._send_pending(connection)
 
@@ -157,7 +157,7 @@ class Clients:
                 self._wait_for(job, connection)
 
     def someone_waits(self) -> bool:
-        """For a result that is there, and its word would settle it (see `confirmed`): others that wait were sent it."""
+        """Does the client of an undelivered result wait on a connection? Only this client can confirm the result."""
         connections = self.connections
         return any(
             (connection := connections.get(conn)) is not None and connection.client is job.client
@@ -169,10 +169,10 @@ class Clients:
         if connection.conn not in job.waiters:
             job.waiters = (*(conn for conn in job.waiters if conn in self.connections), connection.conn)
 
-    # They get it.
+    # Delivery.
 
     def deliver(self, job: JobRecord) -> None:
-        """The job has just finished."""
+        """Send the result of a job that has just finished."""
         self.results.finished(job)
         somebody = False
         for conn in job.waiters:
@@ -185,8 +185,7 @@ class Clients:
             self.send_result(job, other)
 
     def _send_stranded(self, client: ClientRecord, connection: ClientConnection) -> None:
-        """An old client cannot ask for its results: those for which no connection waits any more go through this one,
-        which waits for them from now on."""
+        """Send an old client the results that no connection waits for any more: it has no message to ask for them."""
         if client.undelivered_bytes:
             for job in [job for job in self.results.undelivered.values() if job.client is client]:
                 if not any(conn in self.connections for conn in job.waiters):
@@ -194,7 +193,7 @@ class Clients:
                     self.send_result(job, connection)
 
     def _old_door(self, client: ClientRecord) -> ClientConnection | None:
-        """Any connection of an old client will do for its results."""
+        """A connection of an old client, which may carry any of its results."""
         return next((self.connections[conn] for conn in client.conns if not self.connections[conn].receipts), None)
 
     def send_result(self, job: JobRecord, connection: ClientConnection) -> None:
@@ -204,15 +203,15 @@ class Clients:
         result = job.result
         assert result is not None
         self._out.do.append(ev.SendResult(connection.conn, job.id, job.program, result))
-        # What `bytes_of` says, in full: this is asked for every job.
+        # `bytes_of` inlined: this runs for every job.
         size = len(result) + AROUND_BYTES if type(result) is bytes else bytes_of(result)
         connection.unwritten_bytes += size
         if connection.unwritten_bytes >= GIVEN_BYTES_MAX:
             self._out.do.append(ev.TellWhenPeerWritten(connection.conn))
 
     def confirmed(self, event: ev.Confirmed, now: float) -> None:
-        """It has these results. Only the word of the client that submitted a job counts (F9): if another one that
-        waited for it could settle it, it might be gone when its own client comes back."""
+        """The client has these results. Only the client that submitted a job can confirm its result (F9): otherwise the
+        result might be gone when that client reconnects."""
         connection = self.connections.get(event.conn)
         if connection is None:
             return
@@ -223,12 +222,12 @@ class Clients:
             job = jobs.get(job_id)
             if job is None or job.state is not DONE or job.delivered or job.client is not client:
                 continue
-            # A client says its last confirms again over a new connection: they may be about what was before.
+            # A client repeats its last confirms on a new connection: they may mean the result before the requeue.
             if not job.requeued or connection.conn in job.waiters or not connection.receipts:
                 self._delivered(job, now)
 
     def reopened(self, job: JobRecord) -> None:
-        """A FAILED job is submitted again, so nobody is told any more how it ended before (SPEC L6)."""
+        """A FAILED job is submitted again: its earlier result is not sent any more (SPEC L6)."""
         self.withdraw(job)
         self._holds.forget(job.id)
         if job in self.dead:
@@ -237,7 +236,7 @@ class Clients:
             self._out.leaves.release(job.leaf)
 
     def is_swamped(self) -> bool:
-        """So many results wait to be fetched that no more may come."""
+        """Too many results wait to be fetched: no new ones may come."""
         results = self.results
         return (
             results.undelivered_bytes >= self.undelivered_bytes_max
@@ -245,7 +244,7 @@ class Clients:
         )
 
     def sweep(self, now: float) -> None:
-        """Forget results whose time has come."""
+        """Forget expired results."""
         for job in self.results.expired(now):
             if not job.delivered:
                 job.delivered = True
@@ -255,20 +254,20 @@ class Clients:
             self._forget(job)
         self._holds.sweep(now)
 
-    # Some are dead.
+    # Dead letters.
 
     def bury(self, job: JobRecord) -> None:
-        """It used up its attempts: beside its result, its story waits for someone to look at it (SPEC L3)."""
+        """Keep a job that used up its attempts as a dead letter, beside its result (SPEC L3)."""
         self.dead.add(job)
         self.push_out_letters()
 
     def unbury(self, job: JobRecord) -> None:
-        """It is no letter any more, and cannot be requeued."""
+        """Remove a dead letter: the job cannot be requeued any more."""
         self.dead.remove(job)
         self._holds.end(job)
 
     def push_out_letters(self) -> None:
-        """The oldest, if there are too many. One whose client has still to hear of it stays a result like any other."""
+        """Drop the oldest letters, if there are too many. An undelivered one stays as a result."""
         while (oldest := self.dead.too_many()) is not None:
             self.unbury(oldest)
             if oldest.id in self.results.undelivered:
@@ -277,16 +276,16 @@ class Clients:
                 self._drop(oldest)
 
     def drop_letter(self, job: JobRecord) -> None:
-        """Nobody wants to hear of it any more, its client included."""
+        """Forget a dead letter and its result, delivered or not."""
         self.unbury(job)
         self._drop(job)
 
     def is_forgettable(self, job: JobRecord) -> bool:
-        """A dead letter is not, it has to be dropped as one; nor what is kept for its worker alone."""
+        """False for a dead letter, which must be dropped as one, and for a result that is kept for the worker only."""
         return job not in self.dead and not (job.delivered and may_still_run(job))
 
     def forget(self, job: JobRecord, now: float) -> bool:
-        """Nobody is told any more how a done job ended. False if that cannot be."""
+        """Forget the result of a done job. False if it cannot be forgotten."""
         assert job.state is DONE
         if not self.is_forgettable(job):
             return False
@@ -297,12 +296,11 @@ class Clients:
         return True
 
     def _drop(self, job: JobRecord) -> None:
-        """It is as if it had never been."""
         self.withdraw(job)
         self._forget(job)
 
     def withdraw(self, job: JobRecord) -> None:
-        """Nobody is told any more how it ended."""
+        """Drop the result, if undelivered."""
         if job.id in self.results.undelivered:
             self.results.dropped(job)
             job.delivered = True
@@ -322,8 +320,8 @@ class Clients:
             self._forget(job, until)
 
     def forget_all_kept(self) -> None:
-        """There is no room for what is only kept in case someone asks again. A job that was called off and may still
-        run is not: its worker would never be told."""
+        """Forget all delivered results, as the disk has no room. A cancelled job that may still run stays: its worker
+        would never get the cancel."""
         for job in self.results.forget_all_kept(but=may_still_run):
             self._forget(job)
         self._holds.let_all_go()
@@ -344,7 +342,7 @@ class Clients:
             del self.by_id[client.id]
 
     def _forget(self, job: JobRecord, blobs_until: float = 0.0) -> None:
-        """Its blobs may have to stay longer than its result."""
+        """Forget a job that is no dead letter. Its blobs stay until `blobs_until`."""
         if self._jobs.get(job.id) is job and job not in self.dead:
             self._jobs.remove(job)
             if self._holds.results:
@@ -353,10 +351,10 @@ class Clients:
                 self._out.leaves.release(job.leaf)
                 self._out.keep.append(ForgetJob(job.id))
 
-    # They are held back.
+    # Back-pressure.
 
     def pause_old(self) -> None:
-        """Old clients cannot be told that the leader is full: while it is, they are not read from (SPEC F11)."""
+        """Stop reading from old clients while the leader is full: they have no message for it (SPEC F11)."""
         self._paused = True
         for connection in self.connections.values():
             if not connection.receipts:
@@ -382,11 +380,12 @@ class Clients:
             assert client.conns or client.open_jobs
             assert all(self.connections[conn].client is client for conn in client.conns)
         for connection in self.connections.values():
-            assert not connection.pending or connection.is_written_to, "a result waits for nothing"
+            assert not connection.pending or connection.is_written_to, "a pending result could be sent"
 
 
 def may_still_run(job: JobRecord) -> bool:
-    """It was called off, and a worker that had it has not said that it ended: it may be away, and come back with it."""
+    """The leader ended the job itself, and a worker may still run it: its attempt has no reported end, and the worker
+    may be away."""
     return type(job.result) is Verdict and any(attempt.outcome in _UNHEARD for attempt in job.history)
 
 

@@ -1,6 +1,6 @@
-"""What does a leader hear, and what does it do? The words of its machine (`core/step.py`).
+"""Which events does the leader's machine take, and which effects does it return? (`core/step.py`)
 
-What it keeps before it acts stands in `journal/entries.py`.
+The records that it keeps before it acts are in `journal/entries.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from wakugumi.core.leader.admin.questions import Answer, Question
 from wakugumi.core.requirements import Requirements
 from wakugumi.core.subject import Pattern, Subject
 
-# What a leader hears.
+# Events.
 
 
 class ClientJoined(msgspec.Struct, frozen=True, gc=False):
@@ -23,7 +23,7 @@ class ClientJoined(msgspec.Struct, frozen=True, gc=False):
     client: ClientId
     cap: int
     receipts: bool
-    """It speaks our own types: it gets receipts and refusals, and confirms results."""
+    """The client speaks our own types: it gets receipts and refusals, and confirms results."""
     heartbeats: bool
 
 
@@ -35,28 +35,28 @@ class WorkerJoined(msgspec.Struct, frozen=True, gc=False):
     receipts: bool
     heartbeats: bool
     reattach: bool
-    """It will say what it holds before it offers credit, and comes back to what it runs."""
+    """The worker reports what it holds before its first credit, and keeps jobs over a reconnect."""
     cancels: bool
     slots: int = 0
-    """How many it has in all: it may be given jobs that need several. An old worker does not say."""
+    """Number of all slots, needed for jobs that take several. 0: an old worker, which does not declare them."""
     blobs: bool = False
-    """It fetches what a job names and does not bring along."""
+    """The worker fetches blobs that a job names."""
     runs_unnamed: bool = False
-    """It has a program for jobs that name none."""
+    """The worker has a program for jobs that name none."""
     simple_only: bool = False
-    """It takes simple jobs and no others (`wants`): it stands for a node, which cannot be told more."""
+    """The worker stands for a node, which can run simple jobs only (`Requirements.simple`)."""
     weight: int = 1
-    """Where workers take turns, it has so many of them for each one of a worker of weight 1."""
+    """Number of turns for each turn of a worker of weight 1, where workers take turns."""
     resend: bool = False
-    """What it says it holds is sent to it once more: it knows the jobs by their ids alone."""
+    """The leader sends held jobs once more: the worker knows them by their ids alone."""
     as_root: bool = False
-    """Programs have the rights of root there."""
+    """Programs of this worker run as root."""
     env: bool = False
-    """It gives programs the variables that a job sets."""
+    """The worker passes the variables that a job sets to its program."""
 
 
 class Left(msgspec.Struct, frozen=True, gc=False):
-    """The connection is gone, whoever ended it."""
+    """The connection is closed, by either side."""
 
     conn: ConnId
 
@@ -69,18 +69,18 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
     timeout_s: float
     payload: bytes
     retries: int = 0
-    """How often a program that ends with a non-zero exit or takes too long is run again before that is its answer."""
+    """Number of non-zero exits or timeouts after which the job runs again."""
     wants: Requirements | None = None
     broadcast_s: float = 0.0
-    """It is for every worker that matches, and each has so many seconds for it (S5); 0: it is for one of them."""
+    """Seconds that each worker has for its part of a broadcast (S5); 0: the job is for one worker."""
     checksum: int = 0
-    """Of a payload that is packed: its size, and the checksum of what it is unpacked. 0 for all others."""
+    """Size and CRC-32 of the unpacked payload, if the payload is packed; else 0."""
     request: bytes = b""
-    """The digest of what decides its answer, if somebody made one."""
+    """Digest of all that decides the answer; empty if unknown."""
 
 
 class SubmitRefused(msgspec.Struct, frozen=True, gc=False):
-    """A submit that could not even be read; the one who sent it must hear so (F11)."""
+    """A submit could not be read; its sender must get a refusal (F11)."""
 
     conn: ConnId
     job: JobId
@@ -98,38 +98,38 @@ class Acked(msgspec.Struct, frozen=True, gc=False):
     job: JobId
     ok: bool
     reason: str
-    """Why not, as a code; empty if it is OK or an old worker did not say."""
+    """Code of the failure; empty if `ok`, or from an old worker."""
     payload: bytes
     output: str = ""
-    """The end of what it printed, if it is not OK: for the story of its attempts."""
+    """End of the program's output if not `ok`, for the history of attempts."""
     blobs: tuple[str, ...] = ()
-    """What of the result did not fit, and is in the leader's place."""
+    """Blobs of the result that did not fit into the frame; the leader's store has them."""
     begun: bool = True
-    """False if the worker says that it could not even start the program."""
+    """False if the worker reports that it could not start the program."""
     request: bytes = b""
-    """The digest of the request that was run, if the worker says so."""
+    """Digest of the request that was run; empty if the worker sends none."""
 
 
 class WorkerHolds(msgspec.Struct, frozen=True, gc=False):
-    """What a worker says it runs and has, before its first credit (L4)."""
+    """Jobs that a worker runs or has finished, reported before its first credit (L4)."""
 
     conn: ConnId
     running: tuple[JobId, ...]
     finished: tuple[JobId, ...]
-    """Their results will follow by themselves."""
+    """Finished jobs, whose results follow unasked."""
     kept: tuple[JobId, ...] = ()
-    """Results of an earlier life of this worker, confirmed or not: they follow if they are fetched."""
+    """Jobs with results of an earlier process of this worker, confirmed or not: sent only after `SendFetch`."""
 
 
 class Declined(msgspec.Struct, frozen=True, gc=False):
-    """A worker gives back a job that it has not begun: that is no attempt. The credit for it is spent all the same."""
+    """A worker returns a job that it has not begun: no attempt is counted, but the credit is used."""
 
     conn: ConnId
     job: JobId
 
 
 class Described(msgspec.Struct, frozen=True, gc=False):
-    """What was found out about a worker that could not say it when it joined, as it stands for a node."""
+    """Properties of a worker that stands for a node, found out after it joined."""
 
     conn: ConnId
     as_root: bool
@@ -137,22 +137,22 @@ class Described(msgspec.Struct, frozen=True, gc=False):
 
 
 class Rested(msgspec.Struct, frozen=True, gc=False):
-    """A worker is out of order, and why: what credit it has is void, and nobody waits for it. With nothing to say, or
-    credit to offer, it is in order again."""
+    """A worker is out of order, and why: its credit is void, and no job waits for it. An empty reason, or new credit,
+    ends this."""
 
     conn: ConnId
     why: str
 
 
 class Confirmed(msgspec.Struct, frozen=True, gc=False):
-    """A client has these results for good; for an old one, which cannot say so, they were written (F9)."""
+    """A client has stored these results; those of an old client, which cannot confirm, were written (F9)."""
 
     conn: ConnId
     jobs: Sequence[JobId]
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
-    """A client waits for these jobs, whoever submitted them."""
+    """A client waits for these jobs, submitted by any client."""
 
     conn: ConnId
     jobs: Sequence[JobId]
@@ -166,7 +166,7 @@ class Sought(msgspec.Struct, frozen=True, gc=False):
 
 
 class CapChanged(msgspec.Struct, frozen=True, gc=False):
-    """A client declares another cap than in its hello: it has divided its own over several leaders, and anew."""
+    """A client of several leaders divides its cap anew, and declares this leader's new share."""
 
     conn: ConnId
     cap: int
@@ -182,19 +182,19 @@ class PeerHeard(msgspec.Struct, frozen=True, gc=False):
 
     conn: ConnId
     cpu: float | None = None
-    """How busy the peer's CPU is, if it said so."""
+    """CPU use of the peer, if reported."""
     held_by: float = 0.0
-    """A worker held credit back because others used so much of its CPU, 0 to 1 (W2)."""
+    """Share of the CPU, 0 to 1, that other programs used when the worker held credit back (W2)."""
 
 
 class Leaving(msgspec.Struct, frozen=True, gc=False):
-    """A worker finishes what it has and takes nothing new."""
+    """A worker finishes its jobs and takes no new ones."""
 
     conn: ConnId
 
 
 class PeerBlocked(msgspec.Struct, frozen=True, gc=False):
-    """The peer does not read: what was written to it has piled up."""
+    """The peer does not read, and unsent bytes have piled up."""
 
     conn: ConnId
 
@@ -204,7 +204,7 @@ class PeerUnblocked(msgspec.Struct, frozen=True, gc=False):
 
 
 class PeerWritten(msgspec.Struct, frozen=True, gc=False):
-    """What the peer was given before `TellWhenWritten` has left, but for what a buffer may hold."""
+    """All that was queued before `TellWhenPeerWritten` is sent, except for what a buffer holds."""
 
     conn: ConnId
 
@@ -216,7 +216,7 @@ class QuestionAsked(msgspec.Struct, frozen=True, gc=False):
 
 
 class PayloadsLoaded(msgspec.Struct, frozen=True, gc=False):
-    """What `LoadPayloads` asked for; a job that the journal could not read is missing."""
+    """Answer to `LoadPayloads`; a job that the journal could not read is missing."""
 
     leaf: int
     asked: Sequence[JobId]
@@ -224,25 +224,25 @@ class PayloadsLoaded(msgspec.Struct, frozen=True, gc=False):
 
 
 class DiskLow(msgspec.Struct, frozen=True, gc=False):
-    """There is hardly room left for what must be kept (`low`), or there is again."""
+    """The disk is nearly full (`low`), or has room again."""
 
     low: bool
 
 
 class ReadingStopped(msgspec.Struct, frozen=True, gc=False):
-    """The disk does not keep up, and most are not read from (`stopped`); or everybody is again."""
+    """The disk is too slow and most peers are not read from (`stopped`), or all are again."""
 
     stopped: bool
 
 
 class CommitsStalled(msgspec.Struct, frozen=True, gc=False):
-    """Nothing was committed for some seconds, and why; empty: commits go on."""
+    """The journal committed nothing for some seconds, and why; empty: commits go on."""
 
     why: str
 
 
 class StopWanted(msgspec.Struct, frozen=True, gc=False):
-    """Finish what runs, assign nothing more, and say when that is done."""
+    """Finish running jobs, assign none, and then report `LeaderStopped`."""
 
 
 LeaderEvent: TypeAlias = (
@@ -275,7 +275,7 @@ LeaderEvent: TypeAlias = (
     | StopWanted
 )
 
-# What a leader does.
+# Effects.
 
 
 class SendWelcome(msgspec.Struct, frozen=True, gc=False):
@@ -288,7 +288,7 @@ class SendReceipts(msgspec.Struct, frozen=True, gc=False):
 
 
 class SendFound(msgspec.Struct, frozen=True, gc=False):
-    """What became of these jobs here, in a word."""
+    """Jobs that share one fate here."""
 
     conn: ConnId
     fate: Fate
@@ -315,40 +315,39 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     program: str
     result: bytes | Verdict
     is_refusal: bool = False
-    """It only tells an old client, in the one way it understands, that it will not have its way (F11)."""
+    """The result stands for a refusal, which an old client has no message for (F11)."""
 
 
 class LoadPayloads(msgspec.Struct, frozen=True, gc=False):
-    """Read these jobs' requests from a leaf of the journal; `PayloadsLoaded` follows."""
+    """Read these requests from a leaf of the journal; `PayloadsLoaded` follows."""
 
     leaf: int
     jobs: Sequence[JobId]
 
 
 class SendFetch(msgspec.Struct, frozen=True, gc=False):
-    """To a worker: send the results of these, which you have from an earlier life."""
+    """Ask a worker for results of its earlier process."""
 
     conn: ConnId
     jobs: Sequence[JobId]
 
 
 class SendWorkerConfirms(msgspec.Struct, frozen=True, gc=False):
-    """To a worker: these results are safe with us."""
+    """Tell a worker that the leader has stored these results."""
 
     conn: ConnId
     jobs: Sequence[JobId]
 
 
 class SendCancel(msgspec.Struct, frozen=True, gc=False):
-    """To a worker: stop this, nobody wants it any more."""
+    """Tell a worker to stop this job."""
 
     conn: ConnId
     job: JobId
 
 
 class SendRested(msgspec.Struct, frozen=True, gc=False):
-    """To a worker that is out of order: we know, and what credit it had is void. What was assigned for it came
-    before."""
+    """Confirm to a worker that it is out of order and its credit void. Assignments for that credit were sent before."""
 
     conn: ConnId
 
@@ -364,7 +363,7 @@ class SendAnswer(msgspec.Struct, frozen=True, gc=False):
 
 
 class SendNo(msgspec.Struct, frozen=True, gc=False):
-    """The question has no answer, and why."""
+    """The question is refused, and why."""
 
     conn: ConnId
     ask_id: bytes
@@ -373,13 +372,13 @@ class SendNo(msgspec.Struct, frozen=True, gc=False):
 
 
 class TellWhenPeerWritten(msgspec.Struct, frozen=True, gc=False):
-    """`Written` follows, once the peer has been sent what it was given: until then it is given nothing more."""
+    """`PeerWritten` follows when all that was queued for the peer is sent; the peer gets no more until then."""
 
     conn: ConnId
 
 
 class PauseReading(msgspec.Struct, frozen=True, gc=False):
-    """An old client cannot be told "full", so it is not read from (F11)."""
+    """Stop reading from an old client, which has no message for "full" (F11)."""
 
     conn: ConnId
 
@@ -389,7 +388,7 @@ class ResumeReading(msgspec.Struct, frozen=True, gc=False):
 
 
 class Complain(msgspec.Struct, frozen=True, gc=False):
-    """A peer did what it must not; one log line, and it was ignored."""
+    """A peer broke the protocol: one log line, and the message is ignored."""
 
     conn: ConnId
     text: str
@@ -401,13 +400,13 @@ class Close(msgspec.Struct, frozen=True, gc=False):
 
 
 class BlobsFreed(msgspec.Struct, frozen=True, gc=False):
-    """Results that had these blobs are forgotten, and no other job needs them."""
+    """These blobs belonged to forgotten results, and no other job needs them."""
 
     blobs: Sequence[str]
 
 
 class LeaderStopped(msgspec.Struct, frozen=True, gc=False):
-    """Nothing runs any more, and nobody who is here waits for a result."""
+    """No job runs, and no connected client waits for a result."""
 
 
 LeaderDo: TypeAlias = (

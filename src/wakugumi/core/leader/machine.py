@@ -1,11 +1,11 @@
-"""The leader's state machine: what becomes of a job, from its submit to its confirmed result.
+"""What does a leader do about each event, from the submit of a job to its confirmed result?
 
     clients ◄─► Submits, Clients ──► JobLifecycle ◄── Acks, Workers ◄─► workers    each change of a job's state
-                       └─────► Lanes, Roster ◄──────────┘                          who gets which job next
+                       └─────► Lanes, Roster ◄──────────┘                          which worker gets which job next
 
-One job id has one accepted result, whoever dies: the first one wins, later ones are confirmed and dropped. Here events
-are handed to the part that they concern, and jobs to workers at the end of each step. Questions about all this are
-answered in `admin`.
+A job id has one accepted result, whichever peer dies: the first one wins, later ones are confirmed and dropped. The
+machine hands each event to the part that it concerns, and jobs to workers at the end of each step. `admin` answers
+questions about all this.
 """
 
 from __future__ import annotations
@@ -111,15 +111,15 @@ class LeaderMachine(LeaderState):
         }
 
     def knows(self, job_id: JobId) -> bool:
-        """A job that is submitted again under this id is not run for it: it runs already, or is done."""
+        """The job runs or is OK: another submit of this id runs nothing."""
         return self.jobs.knows(job_id)
 
     def why_not(self, job_id: JobId) -> Verdict | None:
-        """Why a job that is submitted under this id would be refused now; None if it would not."""
+        """Why a job with this id would be refused now; None if it would be accepted."""
         return self._submits.why_not(job_id)
 
     def unclaimed(self, client: ClientId) -> dict[ClientId, list[JobId]]:
-        """Jobs that came by HTTP, and all of this client, whose results nobody has yet; by their clients."""
+        """Jobs that came by HTTP, and all jobs of `client`, whose results are not delivered; by client."""
         found: dict[ClientId, list[JobId]] = {}
         for job in self.jobs.values():
             if not job.delivered and (job.client.id == client or (job.wants is not None and job.wants.by_http)):
@@ -127,13 +127,13 @@ class LeaderMachine(LeaderState):
         return found
 
     def recover(self, leaves: Iterable[Leaf], now: float) -> None:
-        """Go on where the leader that wrote these leaves ended. Once, and before anything else."""
+        """Go on where the leader that wrote these leaves ended. Once, and first of all."""
         assert self.durable
         assert not self.jobs
         recover(self, leaves, now)
 
     def bound_by(self, budget: Budget) -> None:
-        """Memory is limited: results take no more than this. What is queued was bounded when the leader was made."""
+        """Limit the memory of results and patterns. The constructor limits the queue."""
         self.clients.undelivered_bytes_max = budget.undelivered_bytes
         self.clients.results.kept_bytes_max = budget.kept_bytes
         self.clients.dead.bytes_max = budget.dead_bytes
@@ -230,7 +230,7 @@ class LeaderMachine(LeaderState):
         elif (worker := self._workers.get(event.conn)) is not None:
             self.workers.written(worker)
 
-    # A job goes out, and its answer comes back.
+    # Jobs go out.
 
     def _step(self, now: float) -> Step[LeaderKeep, LeaderDo]:
         out = self._out
@@ -246,7 +246,7 @@ class LeaderMachine(LeaderState):
             assert worker is not None
             assert worker.conn is not None
             job.attempts += 1
-            if worker.simple_only:  # It may give it back.
+            if worker.simple_only:  # A node may give the job back.
                 job.cell = self.lifecycle.stats.held(worker.patterns, job.subject)
                 self.lifecycle.delays[job.id] = now - job.since
             else:
@@ -272,7 +272,7 @@ class LeaderMachine(LeaderState):
         return out.step(self.file_references.take_freed())
 
     def _send_again(self) -> None:
-        """To workers that know what they hold by the ids alone. No attempt and no credit: they have these already."""
+        """Send held jobs once more to workers that know them by their ids alone. No attempt, no credit."""
         again = [(job, worker) for job_id, worker in self.workers.again if (job := self.jobs.get(job_id)) is not None]
         self.workers.again.clear()
         held = [job for job, worker in again if job.worker is worker and worker.conn is not None]
@@ -287,7 +287,7 @@ class LeaderMachine(LeaderState):
         return not (self.stopping or self.clients.is_swamped())
 
     def _stop_wanted(self, _event: ev.StopWanted, _now: float) -> None:
-        """Running jobs may finish; what is queued stays in the journal, or with its clients, for the next leader."""
+        """Running jobs may finish; queued jobs stay in the journal, or with their clients, for the next leader."""
         self.admission.stopping = True
 
     def _is_quiet(self) -> bool:
@@ -300,11 +300,11 @@ class LeaderMachine(LeaderState):
         self._hear_all(now)
 
     def _commits_stalled(self, event: ev.CommitsStalled, now: float) -> None:
-        """Those whose window is full are not read from, so their silence says nothing."""
+        """Peers whose window is full are not read from, so their silence has no meaning."""
         self.admission.stalled = event.why
         self._hear_all(now)
 
     def _hear_all(self, now: float) -> None:
-        """This process was held up, and so it heard nobody: they have as much time again."""
+        """The leader could not read, so the silence of peers has no meaning: their time begins anew."""
         self.clients.hear_all(now)
         self.workers.hear_all(now)

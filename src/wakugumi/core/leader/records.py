@@ -1,7 +1,7 @@
-"""What does a leader know of a job, its client, its worker, and the queues between them? The nouns of its machine.
+"""What does a leader know of a job, its client, its worker, and the queues between them?
 
-They know each other (a job its client and worker, a turn its lane, a lane its pools), so they stand in one file; who
-changes them is another question, answered by the files around.
+The records refer to each other (a job to its client and worker, a turn to its lane, a lane to its pools), so they share
+one file. The files around change them.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ DIGEST_MASK: Final = (1 << DIGEST_BITS) - 1
 CRC_MASK: Final = (1 << CRC_BITS) - 1
 
 Kind: TypeAlias = tuple[int, tuple[WorkerId, ...]]
-"""Who is able to run it."""
+"""Key of the workers that are able to run a job: its flags as bits, and the workers that it shuns
+(`turn_jobs.kind_of`)."""
 Row: TypeAlias = tuple[int, int, Kind]
-"""Priority, slots, and its kind where that is told apart."""
+"""Priority, slots and kind of a job; the kind only in a turn that is sorted out."""
 
 
 class ClientRecord:
-    """Whoever submits under one client id, over any number of connections. It outlives them while it has jobs."""
+    """A client id, with any number of connections. The record outlives them while the client has open jobs."""
 
     __slots__ = ("cap", "conns", "id", "in_flight", "open_jobs", "parked", "undelivered_bytes")
 
@@ -44,13 +45,13 @@ class ClientRecord:
         self.id = client_id
         self.cap = 0
         self.conns: dict[ConnId, int] = {}
-        """Its connections and the cap that each declared; the largest holds."""
+        """Cap that each connection declared. `cap` is the largest."""
         self.in_flight = 0
         self.open_jobs = 0
-        """Jobs that it submitted and nobody has the result of yet."""
+        """Jobs of this client whose results are not yet delivered."""
         self.undelivered_bytes = 0
         self.parked: OrderedDict[Turn, None] = OrderedDict()
-        """Those of its turns that wait until it may run more, in the order in which they began to wait."""
+        """Turns that wait until the client may run more, in the order in which the wait began."""
 
     @property
     def may_run(self) -> bool:
@@ -58,7 +59,7 @@ class ClientRecord:
 
 
 class JobRecord(msgspec.Struct, gc=False, eq=False):
-    """A job as its leader knows it. A million of these are held: no dictionaries, shared strings, no cyclic garbage."""
+    """A job as its leader knows it. The leader holds a million: no dictionaries, shared strings, no cyclic garbage."""
 
     id: JobId
     client: ClientRecord
@@ -67,63 +68,63 @@ class JobRecord(msgspec.Struct, gc=False, eq=False):
     timeout_s: float
     submitted_at: float
     payload: bytes | None
-    """The request's bytes; None if only the journal has them, or nobody needs them any more."""
+    """Bytes of the request; None if only the journal has them, or the job needs them no more."""
     waiters: tuple[ConnId, ...]
     """Connections that will get the result."""
     state: JobState = QUEUED
     since: float = 0.0
-    """When it came into this state."""
+    """Since when the job waits, runs or is done; in BACKOFF, when the next attempt is due."""
     attempts: int = 0
     worker: WorkerRecord | None = None
-    """Who runs it, while it is RUNNING."""
+    """Worker that runs the job, while the state is RUNNING."""
     history: tuple[Attempt, ...] = ()
     """Attempts that ended."""
     also: tuple[WorkerRecord, ...] = ()
-    """Others that still run it, from attempts that were given up: the first answer counts."""
+    """Workers of attempts that were given up, which may still run the job: the first answer counts."""
     ok: bool = False
     delivered: bool = False
     result: bytes | Verdict | None = None
     digest: int = 0
-    """The request in short, and its size: see `digest_of`."""
+    """Size and digest of the request: see `digest_of`."""
     leaf: int = 0
-    """Where the journal has its request; 0 if there is no journal."""
+    """Leaf of the journal with the request; 0 without a journal."""
     retries: int = 0
-    """How often a non-zero exit or a timeout is not yet its answer."""
+    """Number of non-zero exits or timeouts after which the job runs again."""
     requeued: bool = False
-    """It was dead before."""
+    """The job was dead, and an operator requeued it."""
     wants: Requirements | None = None
-    """None for the plain job that asks for nothing."""
+    """None for a plain job, which asks for nothing."""
     cell: Cell | None = None
-    """Where the statistics count its attempt, while it is RUNNING."""
+    """Cell of the statistics that counts the attempt, while the state is RUNNING."""
     older: JobId | None = None
     newer: JobId | None = None
-    """Its neighbours of the same client and subject (`jobs`): by their ids, so that there are no circles."""
+    """Neighbours of the same client and subject in the `JobTable`. Ids in place of records, so that no cycles arise."""
 
     def enter(self, state: JobState) -> None:
-        """The one place where a job's state changes, and only as the table allows."""
+        """Change the state as the table allows: the only place that does."""
         assert state in TRANSITIONS[self.state], (self.state, state)
         self.state = state
 
     @property
     def size(self) -> int:
-        """How many bytes its request has."""
+        """Bytes of the request."""
         return self.digest >> DIGEST_BITS
 
     @property
     def request(self) -> bytes:
-        """The digest of what decides its answer; empty if that is not known."""
+        """Digest of all that decides the answer; empty if unknown."""
         digest = self.digest & DIGEST_MASK
         return digest.to_bytes(DIGEST_BITS // 8, "little") if digest > CRC_MASK else b""
 
     @property
     def checksum(self) -> int:
-        """Size and checksum in one machine word, as journals hold them: 0 for the checksum of one with a digest."""
+        """Size and CRC-32 in one integer, as in the journal; the CRC-32 is 0 if there is a digest."""
         digest = self.digest & DIGEST_MASK
         return self.size << CRC_BITS | (digest if digest <= CRC_MASK else 0)
 
 
 class WorkerRecord:
-    """A worker as its leader knows it. It outlives its connection by the time it has to come back."""
+    """A worker as its leader knows it. The record outlives the connection while the worker may come back."""
 
     __slots__ = (
         "as_root",
@@ -179,82 +180,85 @@ class WorkerRecord:
         self.number = number
         self.name = ""
         self.label = digits_of(worker_id)[:8]
-        """What people call it."""
+        """Name, or the first eight digits of the id."""
         self.conn: ConnId | None = None
         self.patterns: tuple[Pattern, ...] = ()
         self.pools: list[PatternPool] = []
         self.credit = 0
         self.parallel = 0
-        """How many jobs it takes at once: its first credit over this connection."""
+        """Number of jobs that the worker takes at once: its first credit on this connection."""
         self.unpaid = 0
-        """Empty acks since its credit and its jobs were as many as that: maybe of duplicates, for which a worker of the
-        nine types offers no credit."""
+        """Empty acks since credit and jobs were last as many as `parallel`. They may answer duplicates, for which a
+        worker of the nine types offers no credit."""
         self.unpaid_since = 0.0
         self.lent = 0
-        """Credit that it was given back for them: less is taken of what it offers, if that would be too much."""
+        """Credit that the leader added for empty acks. Less of the next offer counts, if the sum would exceed
+        `parallel`."""
         self.jobs: dict[JobId, None] = {}
-        """What it was given and has not answered, as far as the leader knows."""
+        """Jobs that the worker holds and has not answered, as far as the leader knows."""
         self.rank = -1
-        """Below 0: it may be given nothing now."""
+        """Rank by the first rule, the lowest first; below 0 the worker gets no job now."""
         self.more: list[int] = []
-        """Its ranks by the other rules in use."""
+        """Ranks by the other rules in use."""
         self.turn = 0
         self.stride = TURN_STRIDE
-        """When it is its turn, and how far that is put off by a job: the less, the larger its weight."""
+        """Time of the next turn, and how far a job delays the turn: the larger the weight, the less."""
         self.slots = self.slots_said = 0
-        """How many it has in all; 0 if it did not say so, and then it is given no job that needs several."""
+        """Number of all slots, as believed and as declared; 0 if undeclared, and then no job that needs several comes
+        here."""
         self.kept_for: Turn | None = None
-        """It is given nothing but the large job of that turn, once it has room for it."""
+        """The worker is kept free for the large job of this turn."""
         self.receipts = self.heartbeats = self.reattach = self.cancels = False
         self.blobs = False
-        """It fetches what a job names and does not bring along."""
+        """The worker fetches blobs that a job names."""
         self.runs_unnamed = self.simple_only = False
         self.resend = False
-        """It is sent once more what it says it holds."""
+        """The worker gets the jobs that it reports as held once more."""
         self.env = False
-        """It gives programs the variables that a job sets."""
+        """The worker passes the variables that a job sets to its program."""
         self.as_root = False
-        """Programs have the rights of root there."""
+        """Programs of this worker run as root."""
         self.rests = ""
-        """Why it is out of order; empty if it is not."""
+        """Why the worker is out of order; empty if it works."""
         self.fault = ""
-        """Why it could not start a job, the last time that it could not."""
+        """Why the worker could not start a job, the last time."""
         self.settled = True
-        """It has said what it holds, or never will: it may be given work."""
+        """The worker has reported what it holds, or never will: it may get jobs."""
         self.draining = False
         self.leaving = False
         self.blocked = False
-        """It does not read what it is sent."""
+        """The worker does not read its connection."""
         self.unwritten_bytes = 0
-        """Requests that it was given since the last ones were written. From GIVEN_BYTES_MAX on it is given no more."""
+        """Bytes of assigned requests since the last ones were written. From GIVEN_BYTES_MAX on the worker gets no
+        more."""
         self.loading = 0
-        """Those of its jobs whose requests are being read from the journal."""
+        """Number of its jobs whose requests are being read from the journal."""
         self.away_until: float | None = None
         self.timer_at: float | None = None
-        """When it is looked whether it is still away."""
+        """Due time of its timer, which checks whether the worker is still away."""
         self.seen_at = self.joined_at = 0.0
         self.cpu = 0.0
         self.held_by = 0.0
-        """Of its CPU, 0 to 1, others used so much that it held credit back (W2); 0 if it did not."""
+        """Share of its CPU, 0 to 1, that other programs used when the worker held credit back (W2); 0 if it did not."""
         self.load = 0
-        """The same in percent, if anyone ranks by it."""
+        """Reported CPU use in percent, if a ranking needs it."""
         self.spent_at = 0.0
-        """When its last credit was used, or lost."""
+        """Time when its last credit was used or lost."""
 
     @property
     def usable_credit(self) -> int:
         if self.draining or self.leaving or self.blocked or not self.settled or self.conn is None:
             return 0
-        return self.credit if self.unwritten_bytes < GIVEN_BYTES_MAX else 0  # As `is_written_to` says.
+        return self.credit if self.unwritten_bytes < GIVEN_BYTES_MAX else 0  # See `is_written_to`.
 
     @property
     def is_written_to(self) -> bool:
-        """It has still to read what it was given, and is given nothing more before."""
+        """The connection does not take more now: earlier bytes must be written first."""
         return self.blocked or self.unwritten_bytes >= GIVEN_BYTES_MAX
 
     @property
     def serves(self) -> bool:
-        """It takes jobs, now or when it has credit again."""
+        """The worker takes jobs, now or when it has credit again."""
         return not (self.conn is None or self.draining or self.leaving or self.rests)
 
     def call(self, name: str) -> None:
@@ -286,16 +290,17 @@ class PatternPool:
     def __init__(self, pattern: Pattern, rankings: int = 1, *, simple_only: bool = False) -> None:
         self.pattern = pattern
         self.simple_only = simple_only
-        """All its members are."""
+        """All members take simple jobs only."""
         self.is_address = False
-        """It means one machine: subjects that it matches are served by no others while it is there (SPEC S4)."""
+        """The pattern addresses one machine: while this pool exists, no others serve the subjects that it matches (SPEC
+        S4)."""
         self.members: dict[int, WorkerRecord] = {}
         self.clock = 0
-        """Whose turn it was last, where workers take turns."""
+        """Turn of the last assignment, where workers take turns."""
         self.heap: list[int] = []
         self.more: list[list[int]] = [[] for _ in range(1, rankings)]
         self.parked: WaitingLine[Lane] = WaitingLine()
-        """Subjects with work that wait for credit here."""
+        """Lanes that wait for credit of this pool."""
 
 
 class Lane:
@@ -321,25 +326,25 @@ class Lane:
         self.subject = subject
         self.pools: list[PatternPool]
         self.simple_pools: list[PatternPool]
-        """Of workers that take simple jobs only."""
+        """Pools of workers that take simple jobs only."""
         self.served_by(pools)
         self.order = order
-        """By which of the roster's rules its workers are ranked."""
+        """Index of the roster's rule that ranks the workers of this lane."""
         self.sticky = sticky
-        """Its keys have homes."""
+        """Keys of this lane have homes."""
         self.ring: deque[Turn] = deque()
-        """Turns of clients that may run something, the next one first."""
+        """Turns of clients that may run jobs, the next one first."""
         self.by_client: dict[ClientId, Turn] = {}
         self.queued = 0
         self.simple = 0
-        """Those of them that are simple."""
+        """Number of queued jobs that are simple."""
         self.place = 0
-        """Since when it waits, against other lanes; 0 if it was served since, or has nothing to wait for."""
+        """Place in the order of waiting lanes; 0 if the lane was served since, or waits for nothing."""
         self.waits: LaneState = NOWHERE
         self.aside: dict[Turn, None] | None = None
-        """Turns that cannot use the credit there is, in the order in which they were found so; None for none."""
+        """Turns that can use none of the available credit, in the order in which this was found; None for none."""
         self.looked = 0
-        """The round in which they were."""
+        """Round in which the turns in `aside` were tried."""
 
     def served_by(self, pools: list[PatternPool]) -> None:
         self.pools = [pool for pool in pools if not pool.simple_only]
@@ -354,13 +359,13 @@ class Lane:
         return self.waits is PARKED or self.waits is REFUSED
 
     def pools_of(self, wants: Requirements) -> list[PatternPool]:
-        """Where a job may go that asks for this."""
+        """Pools for a job with these requirements."""
         return self.all_pools if wants.simple else self.pools
 
 
 class Turn:
-    """One client's jobs in one lane: in the lane's ring, or parked with its client, or aside, while any of them is
-    queued."""
+    """One client's jobs in one lane. While any is queued, the turn is in the lane's ring, parked with its client, or
+    aside."""
 
     __slots__ = ("client", "gone", "jobs", "lane", "needs", "sorted_out")
 
@@ -369,15 +374,15 @@ class Turn:
         self.client = client
         self.jobs: deque[JobRecord] = deque()
         self.gone = 0
-        """Those of the jobs that are no longer queued."""
+        """Number of jobs in the queues that are no longer queued."""
         self.needs: TurnNeeds | None = None
-        """None while none of its jobs asks for anything: then it is first in, first out, to the best worker."""
+        """None while no job asks for anything: then the first job goes to the best worker."""
         self.sorted_out = False
-        """Those that others are able to run than the rest have queues of their own."""
+        """Each kind of job has a queue of its own (`turn_jobs.sort_out`)."""
 
 
 class TurnNeeds:
-    """What the jobs of one turn ask for. A turn whose jobs ask for nothing has none."""
+    """Requirements of the jobs of one turn."""
 
     __slots__ = (
         "count",
@@ -399,33 +404,34 @@ class TurnNeeds:
 
     def __init__(self) -> None:
         self.queues: dict[Row, deque[JobRecord]] = {}
-        """Jobs by what they ask for; those that ask for nothing of it stay in the turn's own deque."""
+        """Jobs by row. Jobs of the plain row stay in the turn's own deque."""
         self.count = 0
-        """Jobs of the turn that ask for something; also those that are gone and not yet removed."""
+        """Jobs of the turn with requirements, including those that are gone and not yet removed."""
         self.picky = 0
-        """Those of them that cannot go to just anybody."""
+        """Number of jobs that only some workers can take (`is_picky`)."""
         self.first: JobRecord | None = None
         self.first_at = 0.0
-        """The first one that waits for its home, and since when it does so as the first."""
+        """First job that waits for its home, and since when it is the first."""
         self.large: JobRecord | None = None
         self.keep_at = 0.0
-        """The first one that needs more slots than anybody has free, and when a worker may be kept free for it."""
+        """First job that needs more slots than any worker has free, and when a worker may be kept free for it."""
         self.kept: WorkerRecord | None = None
-        """Who is kept free for it."""
+        """Worker that is kept free for `large`."""
         self.kept_credit = 0
         self.grew_at = 0.0
-        """How much of that one is free, and since when it has been no more."""
+        """Credit of `kept`, and when it last grew."""
         self.stuck: WorkerRecord | None = None
-        """Who was kept free before, in vain."""
+        """Worker that was kept free before, in vain."""
         self.idle_at = _NEVER
-        """Since when that one runs nothing, and still has no room."""
+        """Since when `kept` runs nothing and still has no room."""
         self.wake_at = _NEVER
         self.homes: list[WorkerRecord] | None = None
+        """Homes that the jobs waited for when none could go; None: look through the jobs again."""
         self.seen = (0, 0)
-        """Who was waited for when nothing could go, of how many jobs and in which era: while none of that has changed
-        and none of them has credit, there is no need to look again. None: look."""
+        """Number of jobs and the roster's era when `homes` was set. While both stay and no home has a rank, no job can
+        go."""
 
 
 def digits_of(worker_id: WorkerId) -> str:
-    """As a person writes a UUID, without the dashes."""
+    """The id as a UUID is written, without dashes."""
     return (worker_id[3::-1] + worker_id[5:3:-1] + worker_id[7:5:-1] + worker_id[8:]).hex()

@@ -1,6 +1,6 @@
-"""What does a leader know? Its jobs, peers, queues and counts, and what they are bounded by.
+"""What does a leader know? Its jobs, peers, queues, counts and limits.
 
-The machine changes it; `admin` and `journal` read it or fill it, and need no machine for that.
+The machine changes them; `admin` and `journal` read or fill them, and need no machine for that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from wakugumi.limits.leader import ATTEMPTS_MAX, QUEUE_BYTES_MAX, QUEUE_JOBS_MAX
 
 
 class LeaderState:
-    """The parts of one leader, wired."""
+    """The parts of one leader, connected."""
 
     def __init__(
         self,
@@ -42,8 +42,8 @@ class LeaderState:
         holders: Holders = nobody,
         why_not_simple: Callable[[bytes], str] = lambda _: "",
     ) -> None:
-        """`keeps` says whether someone keeps what a step wants kept. `holders` tells who holds a file, and
-        `why_not_simple` why a request is none that a node could be told."""
+        """`keeps`: a journal writes the records of a step. `holders` returns the workers that hold a file,
+        `why_not_simple` the reason why a node cannot run a request."""
         self.why_not_simple = why_not_simple
         self.started_at = now
         self._out = out = StepBuilder(keeps=keeps)
@@ -93,7 +93,7 @@ class LeaderState:
 
     @property
     def stalled(self) -> str:
-        """Why nothing is committed, if nothing is."""
+        """Why the journal commits nothing; empty if it does."""
         return self.admission.stalled
 
     @property

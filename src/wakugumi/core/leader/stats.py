@@ -1,15 +1,15 @@
-"""What was the work like? Counts, dispatch delays and run times, per subject and per group. (SPEC L8)
+"""How much work was done, and how fast? Counts, dispatch delays and run times, per subject and per group. (SPEC L8)
 
     a job's subject ───┐
                        ├──► Cell: counts and two histograms; one for each subject in each group that ran it
     its worker's group ┘
 
-A subject's figures are the sum of its cells, and so are a group's: what happens to a job is counted once. What happens
-before any worker has it is counted in the subject's cell of NOBODY. A histogram has a fixed number of buckets, four per
-doubling, so that a quantile is told to within a fifth of itself; to record is to find an index and add one there.
+Each event of a job is counted once; the figures of a subject or a group are the sum of its cells. Events before a
+worker has the job count in the subject's cell of NOBODY. A histogram has a fixed number of buckets, four per doubling,
+so a quantile is exact to a fifth of itself, and recording a value is one bisection and one addition.
 
-Nothing is counted for "the last minute": the cells are copied every SWEEP_S (a *mark*), and a recent figure is what was
-added since the oldest mark. Only so many cells are held; those that were idle longest are added to OTHERS.
+Recent figures need no counters of their own: every SWEEP_S the cells are copied (a *mark*), and a recent figure is the
+difference to the oldest mark. The number of cells is bounded; the cells that were idle longest are added to OTHERS.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from wakugumi.core.subject import Pattern, Subject, group_of
 from wakugumi.limits.leader import FAILURES_KEPT_MAX, STATS_CELLS_MAX
 
 MARKS_KEPT: Final = 6
-"""With one every 10 s, the oldest is 50 to 60 s old: "the last minute"."""
+"""With one mark every 10 s, the oldest is 50 to 60 s old: "the last minute"."""
 NOBODY: Final = ""
 """The group of jobs that no worker has."""
 ANYBODY: Final = "*"
-"""The group of workers for the jobs of all groups."""
+"""The group of workers that serve the jobs of all groups."""
 BROADCASTS: Final = "(broadcasts)"
-"""The subject of all parts of broadcasts: each worker's own would be told apart otherwise."""
+"""The subject that stands for all parts of broadcasts; each worker has a subject of its own for them."""
 _FOLD_FROM: Final = STATS_CELLS_MAX * 7 // 8
-"""From so many cells on, idle ones are added to OTHERS: there must be room for what comes in the next 10 s."""
+"""From this number of cells on, idle ones are added to OTHERS, to make room for the next 10 s."""
 _SEATS_MAX: Final = 8 * STATS_CELLS_MAX
-"""Ways to a cell that are remembered; then all are found anew."""
+"""Number of remembered ways to a cell; beyond it all are forgotten and found anew."""
 
 
 class Cell:
-    """What became of the jobs of one subject in one group."""
+    """Counts and times of the jobs of one subject in one group."""
 
     __slots__ = (
         "came",
@@ -64,7 +64,7 @@ class Cell:
         self.group = group
         self.subject = subject
         self.came = 0
-        """Jobs that were accepted; only NOBODY's cells count them."""
+        """Accepted jobs; only NOBODY's cells count them."""
         self.running = 0
         self.ok = 0
         self.failed = 0
@@ -73,9 +73,9 @@ class Cell:
         self.waited = [0] * (len(BOUNDS_S) + 1)
         """Dispatch delays: from accepted, or queued again, to assigned."""
         self.ran = [0] * (len(BOUNDS_S) + 1)
-        """Run times: from assigned to the answer that became the job's result."""
+        """Run times: from assigned to the answer that became the result."""
         self.idle_turns = 0
-        """Marks in a row in which nothing had changed."""
+        """Number of marks in a row without a change."""
 
     @property
     def assigned(self) -> int:
@@ -83,7 +83,7 @@ class Cell:
 
 
 class CellMark(NamedTuple):
-    """A cell as it was."""
+    """Counts of a cell at some time."""
 
     came: int
     assigned: int
@@ -93,7 +93,7 @@ class CellMark(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A job that failed, and was not cancelled."""
+    """A job that failed and was not cancelled."""
 
     job: JobId
     program: str
@@ -104,22 +104,22 @@ class Failure(NamedTuple):
 
 
 class Stats:
-    """What one leader has counted since it began."""
+    """Statistics of one leader since it began."""
 
     def __init__(self, now: float) -> None:
         self._cells: dict[tuple[str, str], Cell] = {}
         self._nobody: dict[Subject, Cell] = {}
         self._seats: dict[frozenset[str], dict[Subject, Cell]] = {}
         self._seats_by_patterns: dict[tuple[Pattern, ...], dict[Subject, Cell]] = {}
-        """The same, shared: a thousand workers with names of their own are one kind."""
+        """Values of `_seats` by patterns: a thousand workers with names of their own share one."""
         self._kinds: dict[tuple[Pattern, ...], frozenset[str]] = {}
-        """The groups that workers with these patterns belong to."""
+        """Groups of workers by their patterns."""
         self._seat_count = 0
         self._marks: deque[tuple[float, dict[Cell, CellMark]]] = deque([(now, {})], maxlen=MARKS_KEPT)
         self.failures: deque[Failure] = deque(maxlen=FAILURES_KEPT_MAX)
-        """The latest last."""
+        """The latest failures, the last one last."""
 
-    # What happens to a job. Each is called once per job or attempt, and costs a fraction of a microsecond.
+    # Events of a job: one call per job or attempt, a fraction of a microsecond.
 
     def came(self, subject: Subject) -> None:
         """A job was accepted."""
@@ -129,7 +129,7 @@ class Stats:
         cell.came += 1
 
     def assigned(self, patterns: tuple[Pattern, ...], subject: Subject, waited_s: float) -> Cell:
-        """A worker with these patterns is given a job. The cell is where the end of this attempt is told."""
+        """A worker with these patterns gets a job. Returns the cell that must also count the end of this attempt."""
         seats = self._seats_by_patterns.get(patterns)
         cell = seats.get(subject) if seats is not None else None
         if cell is None:
@@ -139,24 +139,24 @@ class Stats:
         return cell
 
     def held(self, patterns: tuple[Pattern, ...], subject: Subject) -> Cell:
-        """A worker was found to have a job already; without patterns, one that is away."""
+        """A worker with these patterns holds a job already. No patterns: the worker is away."""
         cell = self._seat(patterns, subject)
         cell.running += 1
         return cell
 
     def waited(self, cell: Cell, waited_s: float) -> None:
-        """How long a job had waited that a worker has kept, where that was not known at once."""
+        """Count the dispatch delay of a `held` job."""
         cell.waited[bisect_right(BOUNDS_S, waited_s)] += 1
 
     def came_back(self, cell: Cell, patterns: tuple[Pattern, ...], subject: Subject) -> Cell:
-        """The worker of a running job is here again: only now may it be known which group that is."""
+        """The worker of a running job reconnected. Returns the cell of its group, which may be known only now."""
         if cell.group != NOBODY:
             return cell
         cell.running -= 1
         return self.held(patterns, subject)
 
     def lost(self, cell: Cell) -> None:
-        """The attempt ended without an answer, and there will be another."""
+        """The attempt ended without an answer, and another one follows."""
         cell.running -= 1
         cell.redelivered += 1
 
@@ -165,8 +165,8 @@ class Stats:
         cell.running -= 1
 
     def ended(self, cell: Cell | None, subject: Subject, ok: bool, ran_s: float | None) -> None:
-        """The job has its result; without a cell, although no worker had it. `ran_s` is how long the attempt took that
-        gave the result, if one did."""
+        """The job has its result. No cell: no worker had it. `ran_s`: run time of the attempt that gave the result, if
+        one did."""
         if cell is None:
             cell = self._nobody.get(subject) or self._seat_of_nobody(subject)
         else:
@@ -178,10 +178,8 @@ class Stats:
         if ran_s is not None:
             cell.ran[bisect_right(BOUNDS_S, ran_s)] += 1
 
-    # Time goes on.
-
     def turn(self, now: float) -> None:
-        """Mark where all counts are, and make room."""
+        """Add a mark, and make room for new cells."""
         last = self._marks[-1][1]
         marks: dict[Cell, CellMark] = {}
         for cell in self._cells.values():
@@ -196,7 +194,7 @@ class Stats:
         if len(self._cells) >= _FOLD_FROM:
             self._fold_idle()
 
-    # What is told.
+    # Figures.
 
     def by_subject(self) -> dict[str, list[Cell]]:
         told: dict[str, list[Cell]] = {}
@@ -246,7 +244,7 @@ class Stats:
         return came / over_s, ended / over_s
 
     def total(self) -> tuple[int, int, int, int, int]:
-        """Came, ok, failed, redelivered, dead: of all cells."""
+        """Accepted, OK, failed, redelivered and dead jobs of all cells."""
         cells = self._cells.values()
         return (
             sum(cell.came for cell in cells),
@@ -257,7 +255,7 @@ class Stats:
         )
 
     def check(self, running: Mapping[Cell, int]) -> None:
-        """`running`: how many running jobs name each cell."""
+        """`running`: number of running jobs by cell."""
         assert len(self._cells) <= STATS_CELLS_MAX + 2
         known = set(self._cells.values())
         for (group, subject), cell in self._cells.items():
@@ -277,10 +275,10 @@ class Stats:
                 assert mark.assigned == sum(mark.waited) <= cell.assigned
                 assert mark.ended <= cell.ok + cell.failed
 
-    # Where it is counted.
+    # Cells.
 
     def groups_of(self, patterns: tuple[Pattern, ...]) -> frozenset[str]:
-        """The groups that a worker with these patterns belongs to; one may be the empty word, which is none."""
+        """Groups of a worker with these patterns; the empty word means none."""
         kind = self._kinds.get(patterns)
         if kind is None:
             if len(self._kinds) >= _SEATS_MAX:
@@ -295,7 +293,7 @@ class Stats:
         return cell
 
     def _seat(self, patterns: tuple[Pattern, ...], subject: Subject) -> Cell:
-        """A job belongs to the group that its subject names, if its worker does; otherwise to ANYBODY."""
+        """A job counts for the group that its subject names, if its worker is in that group; otherwise for ANYBODY."""
         if not patterns:
             return self._nobody.get(subject) or self._seat_of_nobody(subject)
         if self._seat_count >= _SEATS_MAX:
@@ -318,7 +316,7 @@ class Stats:
         if cell is None:
             if len(self._cells) < STATS_CELLS_MAX:
                 return self._new_cell(group, subject)
-            # It stays among the others until there is room again: a flood of subjects costs no more than any job.
+            # The subject counts as OTHERS until there is room: a flood of subjects costs no more than other jobs.
             cell = self._cells.get((group, OTHERS)) or self._last_resort(group)
         return cell
 
@@ -338,7 +336,7 @@ class Stats:
         self._seat_count = 0
 
     def _fold_idle(self) -> None:
-        """Add those that are idle longest to the others. What a running job names is not idle."""
+        """Add the cells that are idle longest to OTHERS. A cell with running jobs is not idle."""
         last_resorts = {(NOBODY, OTHERS), (OTHERS, OTHERS)}
         idle = [
             cell
@@ -371,7 +369,7 @@ _NOTHING: Final = CellMark(0, 0, 0, [0] * (len(BOUNDS_S) + 1), [0] * (len(BOUNDS
 
 
 def spread(counts: list[int]) -> Spread:
-    """The quantiles of a histogram, each told as the upper bound of its bucket."""
+    """Quantiles of a histogram, each as the upper bound of its bucket."""
     so_far = list(accumulate(counts))
     total = so_far[-1]
     if not total:
@@ -407,6 +405,6 @@ def _total(histograms: Iterable[list[int]]) -> list[int]:
 
 
 def _added(pairs: Iterable[tuple[list[int], list[int]]]) -> list[int]:
-    """What came to these histograms since they were as in the second of each pair."""
+    """Sum of the differences of these histograms: first minus second of each pair."""
     now, before = list(zip(*pairs)) or ([], [])
     return list(map(sub, _total(now), _total(before)))

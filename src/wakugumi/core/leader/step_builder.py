@@ -1,4 +1,4 @@
-"""What does a step say? It gathers here: what to keep, what to do, and the small words that are said in batches."""
+"""What does a step consist of? Records to keep, effects to perform, and small messages in batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class StepBuilder:
 
     def __init__(self, *, keeps: bool = True) -> None:
         self.keeps = keeps
-        """False where nobody keeps anything: then no records are made."""
+        """False without a journal: then no records are made."""
         self.leaves = Leaves()
         self.keep: list[LeaderKeep] = []
         self.do: list[LeaderDo] = []
@@ -27,7 +27,7 @@ class StepBuilder:
         self._confirms: dict[ConnId, list[JobId]] = {}
 
     def receipt(self, conn: ConnId, job_id: JobId) -> None:
-        """One effect per connection and step, which stands before anything else that is said about its jobs."""
+        """Add a receipt. One effect per connection and step, before all other effects about its jobs."""
         receipts = self._receipts.get(conn)
         if receipts is None:
             self._receipts[conn] = receipts = []
@@ -42,7 +42,7 @@ class StepBuilder:
         confirms.append(job_id)
 
     def refuse(self, connection: ClientConnection, job_id: JobId, code: str, text: str) -> None:
-        """Never by silence: an own client hears the code, an old one gets a FAILED result (SPEC F11)."""
+        """Refuse a job. An own client gets the code, an old one a FAILED result (SPEC F11)."""
         if connection.receipts:
             self.do.append(ev.SendRefusal(connection.conn, job_id, code, text))
         else:
@@ -52,8 +52,8 @@ class StepBuilder:
         self.do.append(ev.Complain(conn, text))
 
     def step(self, freed: Sequence[str] = ()) -> Step[LeaderKeep, LeaderDo]:
-        """All of it, with the blobs that nobody needs any more, and a new beginning."""
-        # Receipts alone are for jobs that are queued now, behind others or for want of a worker.
+        """Return the step, with the blobs that are no longer needed, and begin the next one."""
+        # Only receipts: the accepted jobs wait behind others, or for a worker.
         patient = len(self.do) == len(self._receipts)
         if freed:
             self.do.append(ev.BlobsFreed(freed))
@@ -70,5 +70,5 @@ class StepBuilder:
         return step
 
     def check(self) -> None:
-        """Between two steps nothing is left to say."""
+        """Between two steps nothing is left."""
         assert not any((self.keep, self.do, self.at_once, self._receipts, self._confirms))

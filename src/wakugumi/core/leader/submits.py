@@ -19,7 +19,7 @@ from wakugumi.core.leader.step_builder import StepBuilder
 
 
 class Submits:
-    """What the clients of one leader want of jobs."""
+    """Submits, searches and cancels of one leader's clients."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Submits:
         self._broadcasts = Broadcasts(out, roster, jobs, clients, lifecycle, self._placement)
 
     def why_not(self, job_id: JobId) -> Verdict | None:
-        """Why a job that is submitted under this id would be refused now; None if it would not."""
+        """Why a job with this id would be refused now; None if it would be accepted."""
         if self._jobs.knows(job_id):
             return None
         if self._admission.stopping:
@@ -88,7 +88,7 @@ class Submits:
 
     def _refuse_full(self, connection: ClientConnection, job_id: JobId) -> None:
         why = self._admission.why()
-        if self._admission.stalled:  # Nothing was kept for it, so it need not wait for the disk.
+        if self._admission.stalled:  # The refusal depends on no record, so it need not wait for the disk.
             self._out.at_once.append(ev.SendRefusal(connection.conn, job_id, why.code, why.text))
         else:
             self._out.refuse(connection, job_id, why.code, why.text)

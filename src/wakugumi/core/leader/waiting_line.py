@@ -1,7 +1,7 @@
-"""Who waits, and who is first?
+"""Which member of a line is first?
 
-A place is a number that grows, taken when the wait begins. The lowest place stands first, also if its owner left the
-line for a while and came back to it. Nearly all come in the order of their places: that is the fast way.
+A place is a number that grows, taken when the wait begins. The lowest place is first, also if its owner left the line
+and returned to it. Most members arrive in the order of their places, which is the fast path.
 """
 
 from __future__ import annotations
@@ -13,44 +13,44 @@ from typing import Final, Generic, TypeVar
 T = TypeVar("T")
 
 _LEFT_KEPT: Final = 64
-"""Places that were left and may stay in a heap, however short it is."""
+"""Left places that may stay in the heap, however short the line is."""
 
 
 class WaitingLine(Generic[T]):
-    """Those that wait in one line."""
+    """Members of one line, by place."""
 
     __slots__ = ("_last", "_late", "at")
 
     def __init__(self) -> None:
         self.at: OrderedDict[int, T] = OrderedDict()
-        """By their places, which are above 0. A plain dict finds its first key by stepping over all that were deleted
-        before it."""
+        """Members by place, above 0. Ordered, because a plain dict finds its first key by stepping over all deleted
+        ones."""
         self._last = 0
-        """The highest place that came in order."""
+        """The highest place that was added in order."""
         self._late: list[int] = []
-        """A heap of the places that came behind higher ones, and of some that were left since."""
+        """Heap of the places that were added after higher ones; some were left since."""
 
-    def add(self, place: int, who: T) -> None:
+    def add(self, place: int, member: T) -> None:
         at = self.at
         if place > self._last or not at:
             self._last = place
         else:
             self._add_late(place)
-        at[place] = who
+        at[place] = member
 
     def first(self) -> int:
-        """The lowest place; 0 if nobody waits."""
+        """The lowest place; 0 if the line is empty."""
         for place in self.at:
             return self._first_with_late(place) if self._late else place
         return 0
 
     def take_first(self) -> T:
-        """Whoever has the lowest place leaves the line. There must be somebody."""
+        """Remove the member with the lowest place. The line must not be empty."""
         return self.at.pop(self.first()) if self._late else self.at.popitem(last=False)[1]
 
     def check(self) -> None:
         late, in_order = set(self._late), [place for place in self.at if place not in set(self._late)]
-        assert in_order == sorted(in_order), "somebody waits and is not found when it is first"
+        assert in_order == sorted(in_order), "a waiting member is not found when it is first"
         assert all(place > 0 for place in self.at)
         assert self.first() == min(self.at, default=0)
         assert len(late) <= 2 * len(self.at) + _LEFT_KEPT + 1

@@ -1,7 +1,7 @@
-"""Which workers serve, what do they hold, and which of them is lost? The leader's side towards workers. (SPEC L3, L4)
+"""Which workers serve, what do they hold, and which of them is lost? (SPEC L3, L4)
 
-A worker outlives its connection by the time it has to come back. What it says it holds when it does is its own again;
-what it no longer holds goes back to the head of the queue.
+A worker that loses its connection has some time to come back. It keeps the jobs that it then reports as held; the
+others go back to the head of the queue.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Workers:
         self._timer_count = 0
         self._by_conn = roster.by_conn
         self.again: list[tuple[JobId, WorkerRecord]] = []
-        """What is sent once more at the end of this step, and to whom."""
+        """Jobs to send once more at the end of this step, and their workers."""
 
     def wake_at(self) -> float | None:
         return self._timers[0][0] if self._timers else None
@@ -62,7 +62,7 @@ class Workers:
                 else:
                     self.expect(worker, worker.away_until)
 
-    # They come and go.
+    # Connections.
 
     def joined(self, event: ev.WorkerJoined, now: float) -> None:
         if not self._roster.has_room_for(event.patterns):
@@ -75,7 +75,7 @@ class Workers:
             worker = self._roster.add(event.worker)
             worker.draining = event.worker in self._drained
         elif worker.conn is not None:
-            # The old connection is half open, or someone copied an id: the newer one is the one that lives.
+            # The old connection is half open, or an id was copied: the newer connection wins.
             self._out.do.append(ev.Close(worker.conn, "the same worker connected anew"))
             self._disconnect(worker, now)
         if not event.reattach:
@@ -109,7 +109,7 @@ class Workers:
             self._give_up_on(worker, now)
 
     def expect(self, worker: WorkerRecord, until: float) -> None:
-        """It is away and may come back to what it runs."""
+        """Wait until then for a worker that is away."""
         worker.away_until = until
         if worker.timer_at is None or until < worker.timer_at:
             worker.timer_at = until
@@ -125,7 +125,8 @@ class Workers:
                 self.again += [(job_id, worker) for job_id in worker.jobs]
 
     def _settle(self, worker: WorkerRecord, event: ev.WorkerHolds, now: float) -> None:
-        """A worker is back, or this leader is new to it: it keeps what it has, and loses what it has not (SPEC L4)."""
+        """A worker reports what it holds, after a reconnect or to a new leader: it keeps these jobs and loses the
+        others (SPEC L4)."""
         running = dict.fromkeys(event.running)
         fetched = self._wanted_of(worker, event.kept)
         held = running | dict.fromkeys(event.finished) | fetched
@@ -150,7 +151,7 @@ class Workers:
                 assert job.cell is not None
                 job.cell = self._lifecycle.stats.came_back(job.cell, worker.patterns, job.subject)
             elif job_id in self._lifecycle.loading:
-                # It was given to another one since, and its request is still being read: nobody has begun it again.
+                # Assigned to another worker since, but not yet sent: the request is still being read.
                 self._lifecycle.give_back(job, now)
                 self._lifecycle.run_on(job, worker, now)
             elif worker not in job.also:
@@ -164,7 +165,7 @@ class Workers:
         self._roster.changed(worker)
 
     def _wanted_of(self, worker: WorkerRecord, kept: Sequence[JobId]) -> dict[JobId, None]:
-        """Those of an earlier life's results that answer an attempt which we gave to this worker."""
+        """Kept results of an earlier process that answer an attempt assigned to this worker."""
         jobs = self._lifecycle.jobs
         return {
             job_id: None
@@ -173,7 +174,7 @@ class Workers:
         }
 
     def declined(self, event: ev.Declined, now: float) -> None:
-        """It has not begun it, and never will."""
+        """The worker has not begun the job, and will not."""
         worker = self._by_conn.get(event.conn)
         if worker is None or event.job not in worker.jobs:
             return
@@ -192,7 +193,7 @@ class Workers:
             self._roster.changed(worker)
 
     def rested(self, event: ev.Rested, now: float) -> None:
-        """It is out of order until it says otherwise: nobody waits for it."""
+        """The worker is out of order until it reports otherwise: no job waits for it."""
         worker, why = self._by_conn.get(event.conn), event.why
         if worker is None:
             return
@@ -212,14 +213,14 @@ class Workers:
         self._roster.changed(worker)
 
     def _keep_from(self, worker: WorkerRecord, now: float) -> None:
-        """What was assigned to it and not yet sent, because the journal is still read for it, goes to others."""
+        """Give assigned jobs that were not yet sent, because their requests are still being read, to other workers."""
         lifecycle = self._lifecycle
         unsent = [job for job, conn in lifecycle.loading.items() if conn == worker.conn and job not in lifecycle.unpaid]
         for job_id in reversed(unsent):
             lifecycle.give_back(lifecycle.jobs[job_id], now)
 
     def drain(self, worker: WorkerRecord, draining: bool) -> None:
-        """It stays drained when it loses its connection: whoever drained it is still at work on the machine."""
+        """Start or stop draining. A worker stays drained over a reconnect: maintenance of its machine goes on."""
         worker.draining = draining
         self._roster.era += 1
         if draining:
@@ -264,12 +265,13 @@ class Workers:
             worker.parallel = amount
         if worker.unpaid and worker.credit + len(worker.jobs) >= worker.parallel:
             worker.unpaid = 0
-        if worker.slots < worker.slots_said:  # It was not believed, and may have them after all.
+        if worker.slots < worker.slots_said:  # The declared number was in doubt, but the credit shows it.
             worker.slots = max(worker.slots, min(worker.credit, worker.slots_said))
         self._roster.changed(worker)
 
     def acked_empty(self, worker: WorkerRecord, now: float) -> None:
-        """A worker of the nine types answers a duplicate so, and maybe offers no credit for it. Others do offer it."""
+        """Note an empty ack. A worker of the nine types answers a duplicate with one, and may offer no credit for
+        it."""
         assert not worker.receipts
         if worker.heartbeats or worker.reattach or worker.cancels:
             return
@@ -278,8 +280,8 @@ class Workers:
         worker.unpaid += 1
 
     def _give_credit_back(self, worker: WorkerRecord, now: float) -> None:
-        """A duplicate assignment gives its credit back (SPEC F7). With it the worker has as much to do as it takes at
-        once, and never more: if its own credit comes all the same, that is not added."""
+        """Add the credit that a duplicate assignment used (SPEC F7), up to `parallel`. If the worker offers that credit
+        later, it is not added again."""
         if not worker.unpaid or now - worker.unpaid_since < CREDIT_BACK_S:
             return
         missing = max(0, worker.parallel - worker.credit - len(worker.jobs))
@@ -294,13 +296,13 @@ class Workers:
         self._roster.changed(worker)
 
     def written(self, worker: WorkerRecord) -> None:
-        """It was sent what it was given, and may be given more."""
+        """The worker took all jobs so far, and may get more."""
         worker.unwritten_bytes = 0
         self._roster.changed(worker)
 
     def tell_when_written(self) -> None:
-        """At the end of a step: who was given enough, and all of it on its way, is looked at again when that has
-        left."""
+        """At the end of a step: request `PeerWritten` for workers that have enough unsent bytes, none of them still
+        being read."""
         for worker in list(self._roster.to_write):
             if not worker.loading:
                 assert worker.conn is not None
@@ -308,13 +310,13 @@ class Workers:
                 self._out.do.append(ev.TellWhenPeerWritten(worker.conn))
 
     def beat(self, now: float) -> None:
-        """Say that we live, and look who does not (SPEC L3)."""
+        """Send heartbeats, and find workers that are lost (SPEC L3)."""
         for worker in list(self._roster.by_conn.values()):
             assert worker.conn is not None
             if worker.heartbeats and now - worker.seen_at > SILENCE_MAX_S:
                 self._hang_up(worker, f"no sign of life for {SILENCE_MAX_S:.0f} s")
             elif not worker.settled and now - worker.joined_at > HELLO_DEADLINE_S:
-                self._hang_up(worker, "it wanted to re-attach and did not say what it holds")
+                self._hang_up(worker, "a re-attaching worker did not report what it holds")
             elif worker.heartbeats:
                 self._out.at_once.append(ev.SendPeerHeartbeat(worker.conn))
             else:
@@ -322,7 +324,8 @@ class Workers:
                 self._give_credit_back(worker, now)
 
     def hear_all(self, now: float) -> None:
-        """We could not hear them: their silence says nothing, and those that are away had no chance to come back."""
+        """The leader could not read: the silence of workers has no meaning, and workers that are away had no chance to
+        come back."""
         for worker in self._roster:
             worker.seen_at = now
             if worker.conn is None:
@@ -332,8 +335,8 @@ class Workers:
                 worker.joined_at = now
 
     def _disconnect(self, worker: WorkerRecord, now: float) -> None:
-        """From now on it has its time to come back, if it asked for that; one that came back and went again before it
-        had said what it holds gets no more of it."""
+        """The worker has its time to come back from now on, if it can reattach. A worker that left again before it
+        reported what it holds gets no more time."""
         if worker.settled and worker.reattach:
             worker.away_until = now + REATTACH_GRACE_S
         elif worker.away_until is None:
@@ -342,12 +345,12 @@ class Workers:
         self._lanes.table.pools_went(self._roster.disconnect(worker))
 
     def _give_up_on(self, worker: WorkerRecord, now: float) -> None:
-        """It is gone: what it ran goes back to the head of the queue (SPEC L4)."""
+        """The worker is lost: its jobs go back to the head of the queue (SPEC L4)."""
         self._lose_all(worker, now)
         self._roster.remove(worker)
 
     def _lose_all(self, worker: WorkerRecord, now: float, keeps: Container[JobId] = ()) -> None:
-        # The last one first: each goes to the head of its queue, and so they stand there as they stood before.
+        # The last job first: each goes to the head of its queue, so the order stays.
         for job_id in reversed([job_id for job_id in worker.jobs if job_id not in keeps]):
             del worker.jobs[job_id]
             job = self._lifecycle.jobs.get(job_id)
@@ -356,7 +359,7 @@ class Workers:
                 self._lifecycle.attempt_lost(job, code, now, at_once=True)
 
     def _look_for_late_acks(self, worker: WorkerRecord, now: float) -> None:
-        """A job that is late may still be answered, so the worker goes on holding it (SPEC L3)."""
+        """A late job may still be answered, so the worker continues to hold it (SPEC L3)."""
         for job_id in list(worker.jobs):
             job = self._lifecycle.jobs.get(job_id)
             if job is None:
@@ -375,7 +378,8 @@ class Workers:
 
 
 def may_claim(job: JobRecord, worker: WorkerRecord) -> bool:
-    """A job id alone proves nothing: it must have been given to this worker, or be one that this worker hears."""
+    """May this worker have the job? Only if the job was assigned to it, or its patterns match. The id alone proves
+    nothing."""
     return was_given(job, worker) or owner_of(job.subject) == worker.id or hears(worker.patterns, job.subject)
 
 
@@ -384,5 +388,5 @@ def outside(worker: WorkerRecord, jobs: int) -> str:
 
 
 def was_given(job: JobRecord, worker: WorkerRecord) -> bool:
-    """Now, or before in an attempt that was given up."""
+    """The worker has the job now, or had it in an attempt that ended."""
     return job.worker is worker or any(attempt.worker_id == worker.id for attempt in job.history)
