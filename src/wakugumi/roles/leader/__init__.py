@@ -1,4 +1,4 @@
 """The leader as a process.
 
-`leader` drives `core/leader/machine.py`, `connection` hears a peer, `effects` answers it.
+`leader` drives `core/leader/machine.py`, `connection` reads frames of a peer, `effects` sends frames to it.
 """

@@ -1,7 +1,7 @@
-"""Who is at the other end of a leader's connection, and what do they say? (SPEC F4, F5)
+"""Which role has the peer of a leader's connection, and what do its frames mean? (SPEC F4, F5)
 
-Nobody until its hello, then a client or a worker. Frames become events of the leader's machine; what concerns files
-goes through `submit` and `caches`. Only the routing fields of a payload are read.
+The role is unknown until the hello, then client or worker. Frames become events of the leader's machine; frames about
+files go through `submit` and `caches`. Only the routing fields of a payload are read.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ log = logging.getLogger("wakugumi.leader")
 
 
 class PeerConnection:
-    """One connection of a leader: nobody until its hello, then a client or a worker."""
+    """One connection of a leader. `hub.Peer` explains its attributes."""
 
     def __init__(
         self,
@@ -83,22 +83,18 @@ class PeerConnection:
         self.client_id = ClientId("")
         self.paused = False
         self.receipts = False
-        """It speaks our own types, in which an empty result is a result (OK, without output)."""
         self.blobs = False
-        """It exchanges what does not fit a frame as blobs."""
         self.zstd = False
-        """Payloads may be packed."""
         self.rests = False
-        """A worker that says when its machine is out of order."""
         self.digests = False
-        """It tells of each job which request it is."""
+        """The peer names the request of each job by its digest."""
         self.link: Link
         self.intake = Intake()
         self._brings_work = False
-        """A job or a result was in what was read last."""
+        """The bytes read last contain a job or a result."""
         self._post = hub.drive.post
         self._event_of = submissions.event_of
-        self._role = "nobody"
+        self._role = "unidentified"
         self._name = ""
         self._complained = False
         self._on: dict[int, Callable[[Frame], None]] = {
@@ -106,7 +102,7 @@ class PeerConnection:
             fr.HELLO_WORKER: self._hello_worker,
         }
 
-    # What the link calls.
+    # Called by the link.
 
     def on_open(self, link: Link) -> None:
         self.link = link
@@ -124,7 +120,7 @@ class PeerConnection:
             handler(frame)
             return
         name = fr.NAMES.get(frame.type)
-        if self._role == "nobody":
+        if self._role == "unidentified":
             raise PeerError(f"the first frame must be HelloClient or HelloWorker, not {name or f'type {frame.type}'}")
         if name is not None:
             raise PeerError(f"a {self._role} does not send {name}")
@@ -138,8 +134,8 @@ class PeerConnection:
 
     def on_lost(self, _link: Link) -> None:
         self._questions.disconnect(self.conn)
-        if self._hub.remove(self) and self._role != "nobody":
-            log.info("%s %s left", self._role, self.link.peer)
+        if self._hub.remove(self) and self._role != "unidentified":
+            log.info("%s left peer=%s", self._role, self.link.peer)
             self._post(ev.Left(self.conn))
             self._submissions.disconnect(self)
             self._old_peers.disconnect(self)
@@ -154,12 +150,11 @@ class PeerConnection:
         self.link.pause(self.paused or self.conn in self._hub.held_back)
 
     def must_wait(self) -> bool:
-        """Too much of what it sent waits for the disk."""
         self.intake.settle(self._hub.drive.safe_step)
         return self.intake.must_wait(behind=self._hub.behind)
 
     def _read(self, size: int) -> None:
-        """Questions, heartbeats and the like are not kept: whoever says nothing else never waits for the disk."""
+        """Hold back a peer whose jobs and results are far ahead of the disk; other frames never wait for it."""
         if not self._brings_work:
             return
         self._brings_work = False
@@ -169,27 +164,26 @@ class PeerConnection:
             hub.hold_back(self)
 
     def complain(self, text: str) -> None:
-        """One line per connection (SPEC F4): a peer that is wrong all the time must not fill the disk with it."""
-        log.log(logging.DEBUG if self._complained else logging.WARNING, "%s: %s", self.link.peer, text)
+        """Warn once per connection (SPEC F4): a bad peer must not fill the disk with log lines."""
+        level = logging.DEBUG if self._complained else logging.WARNING
+        log.log(level, "peer problem peer=%s: %s", self.link.peer, text)
         self._complained = True
 
     def fail(self, effect: object, error: Exception) -> None:
-        """A bug of ours kept us from doing this for it. Others are not to suffer: the connection ends, and with that it
-        is as if it was never sent. A worker's job goes to another, and a client asks for its result again."""
-        level = logging.ERROR if self.link.is_open else logging.DEBUG  # Once, though more may be on its way to it.
-        what = effect if isinstance(effect, str) else type(effect).__name__
-        log.log(level, "%s is not done for %s", what, self.link.peer, exc_info=error)
-        self.link.close("a bug of the leader's")
+        """Close this connection only: a bug prevented `effect`. Its jobs go to other workers; a client claims again."""
+        level = logging.ERROR if self.link.is_open else logging.DEBUG  # Further effects may fail before it is closed.
+        name = effect if isinstance(effect, str) else type(effect).__name__
+        log.log(level, "effect failed effect=%s peer=%s", name, self.link.peer, exc_info=error)
+        self.link.close("internal error of the leader")
         self.link.abort()
 
     async def do(self, what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Something for it that takes its time. It is done, or fails as above."""
         try:
             await work()
         except Exception as error:
             self.fail(what, error)
 
-    # Nobody becomes somebody (SPEC F5).
+    # Hello (SPEC F5).
 
     def _hello_client(self, frame: Frame) -> None:
         self.client_id, cap, wants = read_hello_client(frame)
@@ -209,7 +203,7 @@ class PeerConnection:
                 fr.HEARTBEAT: self._heartbeat,
             },
         )
-        log.info("client %s joined from %s, cap %d", self.client_id, self.link.peer, cap)
+        log.info("client joined client=%s peer=%s cap=%d", self.client_id, self.link.peer, cap)
         self._post(ev.ClientJoined(self.conn, self.client_id, cap, self.receipts, HEARTBEATS in wants))
 
     def _hello_worker(self, frame: Frame) -> None:
@@ -236,7 +230,7 @@ class PeerConnection:
                 fr.WANT: self._want,
             },
         )
-        log.info("worker %s joined from %s for %s", name or "-", self.link.peer, " ".join(patterns))
+        log.info("worker joined worker=%s peer=%s patterns=%s", name or "-", self.link.peer, ",".join(patterns))
         self._post(
             ev.WorkerJoined(
                 self.conn,
@@ -270,7 +264,7 @@ class PeerConnection:
             self.link.on_read = self._read
         self.link.trust()
 
-    # What a client says.
+    # Frames of a client.
 
     def _submit(self, frame: Frame) -> None:
         payload, checksum = frame.payload, 0
@@ -284,8 +278,8 @@ class PeerConnection:
             self._post(ev.SubmitRefused(self.conn, JobId(frame.msg_id), no.code, no.message))
             return
         try:
-            is_told = self.digests and frame.corr_id != fr.NO_ID
-            request = frame.corr_id if is_told else submitted_digest(frame.payload)
+            has_digest = self.digests and frame.corr_id != fr.NO_ID
+            request = frame.corr_id if has_digest else submitted_digest(frame.payload)
             event, blobs = self._event_of(
                 self.conn, self.blobs, job_id, frame.subject, head, payload, len(frame.payload), request, checksum
             )
@@ -340,7 +334,7 @@ class PeerConnection:
         load = read_load(frame.payload)
         self._post(ev.PeerHeard(self.conn, load.cpu, load.held_by))
 
-    # What a worker says.
+    # Frames of a worker.
 
     def _ack(self, frame: Frame) -> None:
         job_id = JobId(frame.corr_id)
@@ -386,12 +380,10 @@ class PeerConnection:
 
     def _resting(self, frame: Frame) -> None:
         why = read_rest(frame.payload)
-        log.log(
-            logging.WARNING if why else logging.INFO,
-            "worker %s %s",
-            self._name,
-            f"takes no jobs: {why}" if why else "is in order again",
-        )
+        if why:
+            log.warning("worker rests worker=%s: %s", self._name, why)
+        else:
+            log.info("worker takes jobs again worker=%s", self._name)
         self._post(ev.Rested(self.conn, why))
 
     def _cache_ack(self, frame: Frame) -> None:

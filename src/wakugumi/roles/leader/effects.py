@@ -1,5 +1,4 @@
-"""How does what the leader's machine asks for become frames? One function for each effect that concerns a
-connection."""
+"""How do the effects of the leader's machine become frames? One function for each effect on a connection."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ _IDS_PER_FRAME: Final = PAYLOAD_BYTES_MAX // 16
 
 
 class Effects:
-    """How one leader does for its peers what its machine asks for."""
+    """The functions that perform effects on the peers of one leader, by type of effect."""
 
     def __init__(self, hub: Hub, blobs: LeaderBlobs | None, old_peers: OldPeers) -> None:
         self._hub = hub
@@ -83,7 +82,7 @@ class Effects:
             self._old_peers.send_result(peer, effect.job, result)
             return
         peer.link.send(fr.encode(fr.RESULT, effect.job, effect.job, "", result))
-        if not peer.receipts and not effect.is_refusal:  # It cannot say that it has it: written is delivered (F9).
+        if not peer.receipts and not effect.is_refusal:  # The peer cannot confirm: written counts as delivered (F9).
             self._post(ev.Confirmed(effect.conn, (effect.job,)))
 
     def _tell_when_written(self, peer: Peer, effect: ev.TellWhenPeerWritten) -> None:
@@ -103,7 +102,7 @@ def _send_refusal(peer: Peer, effect: ev.SendRefusal) -> None:
 
 
 def record_of(job: JobId, client: str, program: str, verdict: Verdict) -> JobResult:
-    """The system's own word on a job, as a worker would write it."""
+    """A verdict of the leader as a result, in the form of a worker's."""
     record = JobResult(show_job_id(job), client, program)
     if verdict.code == PARTS:
         return msgspec.structs.replace(record, stdout=verdict.text, exit_code=0)
@@ -163,7 +162,7 @@ def _close(peer: Peer, effect: ev.Close) -> None:
 
 
 def _send_ids(peer: Peer, kind: int, jobs: Sequence[JobId], subject: str = "") -> None:
-    """A turn's ids, which may be more than one frame holds."""
+    """Send ids in as many frames as they need."""
     if len(jobs) <= _IDS_PER_FRAME:
         peer.link.send(fr.encode(kind, fr.NO_ID, fr.NO_ID, subject, pack_ids(jobs)))
         return

@@ -1,4 +1,4 @@
-"""What do all parts of a leader share? The way to its machine, its peers, and the state of reading from them.
+"""What do all parts of a leader share? The drive of its machine, its peers, and which peers are read from.
 
 A part takes the hub and the parts below it, never the whole leader:
 
@@ -25,47 +25,44 @@ from wakugumi.core.leader.machine import LeaderMachine
 
 
 class Peer(Protocol):
-    """A client or worker that speaks frames, as the parts of a leader see it."""
+    """A client or worker that speaks frames, as seen by the parts of a leader."""
 
     conn: ConnId
     link: Link
     client_id: ClientId
     paused: bool
-    """The machine wants nothing more from it for now."""
+    """The machine asked to stop reading from this peer."""
     receipts: bool
-    """It speaks our own types, in which an empty result is a result (OK, without output)."""
+    """The client confirms results and reads an empty payload as a result (OK, without output)."""
     blobs: bool
-    """It exchanges as blobs what does not fit a frame."""
+    """The peer exchanges as blobs the content that does not fit a frame."""
     zstd: bool
-    """Payloads may be packed."""
+    """The peer reads packed payloads."""
     rests: bool
-    """A worker that says when its machine is out of order."""
+    """The worker reports when it rests."""
 
     @property
     def is_client(self) -> bool: ...
     def set_reading(self) -> None: ...
     def must_wait(self) -> bool:
-        """Too much of what it sent waits for the disk."""
+        """Too much of the peer's input is not on disk yet."""
 
     def complain(self, text: str) -> None: ...
     def fail(self, effect: object, error: Exception) -> None:
-        """End the connection: a bug of ours kept us from doing this for the peer."""
+        """Close the connection, because a bug prevented `effect`."""
 
     async def do(self, what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do something for it that takes time; an exception fails it."""
+        """Await slow work for this peer; an exception is passed to `fail`."""
 
 
 class LocalPeer(Protocol):
-    """A client or worker of the leader's machine that lives in the leader's own process, and stands for one that speaks
-    HTTP."""
+    """A client or worker of the leader's machine without a connection: it stands for an HTTP peer in this process."""
 
     def perform(self, effect: LeaderDo) -> None:
-        """The machine asks for this. It must not raise."""
+        """Perform an effect of the machine. Must not raise."""
 
 
 class Hub:
-    """What the parts of one leader share."""
-
     def __init__(
         self,
         machine: LeaderMachine,
@@ -75,7 +72,7 @@ class Hub:
         hello_deadline_s: float,
         http_connections: Callable[[], int],
     ) -> None:
-        """`http_connections` counts the connections that do not speak frames."""
+        """`http_connections` counts the HTTP connections."""
         self.drive = drive
         self.is_durable = is_durable
         self.hello_deadline_s = hello_deadline_s
@@ -83,20 +80,20 @@ class Hub:
         self.peers: dict[ConnId, Peer] = {}
         self.local_peers: dict[ConnId, LocalPeer] = {}
         self.has_nodes = False
-        """Some local peers are nodes: it is looked at each job whether a node can be told it."""
+        """Some local peers are nodes: each submitted job is checked for whether a node can run it."""
         self.packed = bool(machine.jobs)
-        """There may be packed payloads, in the journal or from a peer that asked for that."""
+        """Payloads may be packed: in the journal, or from a peer with zstd."""
         self.behind = False
-        """The disk does not keep up: a peer with work that waits for the disk is not read from."""
+        """The disk is too slow: peers whose work is not on disk yet are not read from."""
         self.held_back: dict[ConnId, Peer] = {}
-        """Peers that are not read from until the disk has what came from them."""
+        """Peers that are not read from until their input is on disk."""
         self.stopping = False
         self.alone = asyncio.Event()
-        """There is no peer."""
+        """Set while there are no peers."""
         self.alone.set()
         self._conns = 0
         self._http_connections = http_connections
-        # What may be read of the machine beside its effects.
+        # Readings of the machine that need no event.
         self.shared_patterns = machine.roster.shared
         self.knows = machine.knows
         self.why_not = machine.why_not
@@ -117,7 +114,7 @@ class Hub:
         return ConnId(self._conns)
 
     def jobs_of(self, worker: WorkerId) -> tuple[JobId, ...]:
-        """What this worker was given and has not answered, as far as is known."""
+        """Jobs that were assigned to this worker and have no answer yet."""
         known = self._roster.by_id.get(worker)
         return () if known is None else tuple(known.jobs)
 
@@ -126,7 +123,7 @@ class Hub:
         self.alone.clear()
 
     def remove(self, peer: Peer) -> bool:
-        """False for a peer that was never let in."""
+        """Whether the peer had been added."""
         known = self.peers.pop(peer.conn, None) is not None
         self.held_back.pop(peer.conn, None)
         if not self.peers:
@@ -136,7 +133,7 @@ class Hub:
     # Reading.
 
     def fall_behind(self, behind: bool) -> None:
-        """A peer that sends work waits until the disk has taken what came before."""
+        """The disk became too slow, or fast enough again: hold peers back, or read from them again."""
         self.behind = behind
         self.drive.post(ev.ReadingStopped(behind))
         for peer in self.peers.values() if behind else ():
@@ -145,13 +142,13 @@ class Hub:
         self._read_again()
 
     def hold_back(self, peer: Peer) -> None:
-        """It is far ahead of the disk: nothing more is read from it for now."""
+        """Stop reading from a peer until more of its input is on disk."""
         self.held_back[peer.conn] = peer
         self.drive.on_safe = self._read_again
         peer.set_reading()
 
     def _read_again(self) -> None:
-        """From peers that waited for the disk, if it has enough of what came from them."""
+        """Resume peers whose input is on disk."""
         for peer in [peer for peer in self.held_back.values() if not peer.must_wait()]:
             del self.held_back[peer.conn]
             peer.set_reading()

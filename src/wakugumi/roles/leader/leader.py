@@ -1,8 +1,8 @@
 """The leader as a process: the leader's machine behind sockets.
 
-Each connection has a `PeerConnection`, which turns frames into events; `effects` does what the machine asks for.
-Between them stands the drive: nothing else calls the state machine. Payloads pass through as the bytes they came in.
-Here all parts are made, each with the parts below it (`hub` has their order).
+Each connection has a `PeerConnection`, which turns frames into events; `effects` performs the effects of the machine.
+Only the drive between them calls the machine. Payloads pass through as the received bytes. This file makes all parts,
+each with the parts below it (`hub` has their order).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ log = logging.getLogger("wakugumi.leader")
 
 
 class Leader:
-    """One leader. Make it inside a running loop, then `listen`."""
+    """One leader. Create it inside a running loop, then `listen`."""
 
     def __init__(
         self,
@@ -59,20 +59,20 @@ class Leader:
         settings: LeaderSettings = LEADER,
         blobs: LeaderBlobs | None = None,
     ) -> None:
-        """With a journal it goes on where the last leader ended that had it. Raises ConfigError if that cannot be."""
+        """Recover the state in `journal`, if given. Raises ConfigError."""
         loop = asyncio.get_running_loop()
         self.blobs = blobs
         self.caches: LeaderCaches | None = None
-        """Only a leader with a place for blobs keeps caches."""
+        """None without a place for blobs."""
         budget = settings.budget
         queue_bytes_max = budget.queue_bytes if journal is None else JOURNAL_QUEUE_BYTES_MAX
         machine = LeaderMachine(
             random.random,
             now=loop.time(),
             policies=settings.policies,
-            queue_jobs_max=_first(settings.queue_jobs_max, budget.queue_jobs),
-            queue_bytes_max=_first(settings.queue_bytes_max, queue_bytes_max),
-            payload_memory_bytes=_first(settings.payload_memory_bytes, budget.payload_bytes),
+            queue_jobs_max=_value_or(settings.queue_jobs_max, budget.queue_jobs),
+            queue_bytes_max=_value_or(settings.queue_bytes_max, queue_bytes_max),
+            payload_memory_bytes=_value_or(settings.payload_memory_bytes, budget.payload_bytes),
             keeps=journal is not None,
             holders=self._holders_of,
             why_not_simple=why_not_simple,
@@ -87,7 +87,7 @@ class Leader:
         self._server: asyncio.Server | None = None
         self.http_port: HttpPort | None = None
         self.pages: GroupPages | None = None
-        """Made when the first one asks by HTTP."""
+        """None until the first HTTP request."""
         self._stopped = asyncio.Event()
         self._needs_of_jobs = machine.holds
         self.drive: Drive[LeaderEvent, LeaderKeep, LeaderDo] = Drive(
@@ -117,19 +117,18 @@ class Leader:
             journal.begin(loop, self.drive.fail, self._disk_low, hub.fall_behind, self._commits_stalled)
 
     async def listen(self, host: str, port: int, names: Iterable[str] = ()) -> int:
-        """Take connections; returns the port, which matters if 0 was asked for. `names`: what it is called beside
-        this machine's name. Raises ConfigError."""
+        """Accept connections and return the port. `names`: further names of this host. Raises ConfigError."""
         of_blobs = () if self.blobs is None else self.blobs.routes
         self.http_port = HttpPort([*of_blobs, page_routes(self._pages)], names=names)
         self._server = await listen(host, port, self._new_peer, self.http_port.at)
         return bound_port(self._server)
 
     async def adopt(self, sock: socket.socket) -> None:
-        """Take a socket that is already connected to a peer."""
+        """Serve a socket that is already connected to a peer."""
         await adopt(sock, self._new_peer(), trusted=False)
 
     async def drain(self, deadline_s: float = DRAIN_DEADLINE_S) -> bool:
-        """Assign nothing more and let what runs finish. False if that took longer than it may."""
+        """Assign no more jobs and wait for running ones. False after the deadline."""
         self.hub.stopping = True
         if self._server is not None:
             self._server.close()
@@ -142,7 +141,7 @@ class Leader:
         return True
 
     async def close(self) -> None:
-        """Leave now. Workers keep what they run for the next leader."""
+        """Stop at once. Workers keep their jobs for the next leader."""
         self.hub.stopping = True
         if self._server is not None:
             self._server.close()
@@ -150,7 +149,7 @@ class Leader:
             await self.pages.close()
         for peer in list(self.peers.values()):
             peer.link.close()
-        # The loop still has to flush what was queued; a peer that does not read gets no more time than this.
+        # Queued frames need time to be written; a peer that does not read gets no more than this.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_DEADLINE_S):
                 await self.hub.alone.wait()
@@ -181,18 +180,16 @@ class Leader:
         return PeerConnection(self.hub, self.submissions, self.old_peers, self.caches, self.questions)
 
     def _holders_of(self, file: str) -> Collection[WorkerId]:
-        """Connected workers that have a blob or a cache."""
         return () if self.caches is None else self.caches.holders(file)
 
     def _is_blob_needed(self, blob: str) -> bool:
-        """A blob that nothing needs may be removed."""
         assert self.blobs is not None
         assert self.caches is not None
         return self._needs_of_jobs(blob) or blob in self.blobs.expected or self.caches.pins(blob)
 
     def _perform(self, effects: Sequence[LeaderDo]) -> None:
         peers, table = self.peers, self._table
-        mixed: Sequence[Any] = effects  # A table tells them apart, without `isinstance` for each.
+        mixed: Sequence[Any] = effects  # The table is faster than an `isinstance` for each type.
         for effect in mixed:
             perform = table.get(type(effect))
             if perform is None:
@@ -209,7 +206,7 @@ class Leader:
                     peer.fail(effect, error)
 
     def _perform_own(self, effect: ev.LeaderStopped | ev.LoadPayloads | ev.BlobsFreed) -> None:
-        """What concerns no connection."""
+        """Perform an effect without a connection."""
         if isinstance(effect, ev.LeaderStopped):
             self._stopped.set()
             return
@@ -222,37 +219,37 @@ class Leader:
         self._journal.load(leaf, jobs, lambda payloads: post(ev.PayloadsLoaded(leaf, jobs, payloads)))
 
     def _caches_failed(self, failed: asyncio.Future[None]) -> None:
-        """A leader is one process: with one of its machines it ends."""
+        """A failed cache machine ends the whole leader."""
         if not failed.cancelled():
             error = failed.exception()
             assert isinstance(error, Exception)
             self.drive.fail(error)
 
-    # What the journal says.
+    # Called by the journal.
 
     def _disk_low(self, low: bool) -> None:
         if low:
-            log.warning("the journal's disk is nearly full: new jobs are refused until there is room")
+            log.warning("journal disk nearly full: new jobs are refused")
         else:
-            log.info("the journal's disk has room again")
+            log.info("journal disk has space again")
         self.drive.post(ev.DiskLow(low))
 
     def _commits_stalled(self, why: str) -> None:
         self.drive.post(ev.CommitsStalled(why))
 
 
-def _first(said: int | None, default: int) -> int:
-    return default if said is None else said
+def _value_or(value: int | None, default: int) -> int:
+    return default if value is None else value
 
 
 def _recover(machine: LeaderMachine, journal: Journal, now: float) -> None:
-    """Bring back all that the journal has. The wall clock says how old it is, for those who look at it."""
+    """Restore the machine from the journal, each leaf with its age by the wall clock."""
     wall_now = time.time()
     began_at = time.perf_counter()
     machine.recover(((leaf.number, wall_now - leaf.written_at, leaf.records) for leaf in journal.leaves()), now)
     if machine.jobs:
         log.info(
-            "recovered from %s: jobs=%d queued=%d results=%d dead=%d workers=%d in %.2f s",
+            "journal recovered path=%s jobs=%d queued=%d results=%d dead=%d workers=%d seconds=%.2f",
             journal.path,
             len(machine.jobs),
             machine.lanes.queued,

@@ -1,14 +1,14 @@
-"""What does a peer get that cannot take a job or a result as it came? (SPEC F10, F11, C7)
+"""What does an old peer get in place of packed payloads and blobs? (SPEC F10, F11, C7)
 
-    packed, and it did not ask for that     unpacked
-    blobs, and it does not know them        their content in the frame, if all of it fits; else FAILED, and why
+    packed payload, peer without zstd    the payload unpacked
+    blobs, peer without blobs            their content in the frame if all of it fits; else FAILED with the reason
 
-An old worker is never given a job that it could not run: the leader answers for it, and gives it its credit back. An
-old client gets the archive of a result, and of what was printed the end. A cut stdout makes a result FAILED, for a
-client that takes the end for the whole has a wrong answer; a cut stderr does not. `Stderr` tells of both.
+An old worker never gets a job that it could not run: the leader answers in its place and returns its credit. An old
+client gets the archive of a result and the end of stdout and stderr. A cut stdout makes the result FAILED, because the
+client would take the end for the whole; a cut stderr does not. `Stderr` reports both.
 
-What such a peer gets is larger than what the core has counted: up to a frame each. So each such peer has a line: one
-job or result is unpacked or read at a time, once the peer has read those of before.
+The sent content is larger than the core counted, up to one frame each. Each old peer therefore has a line: one job or
+result at a time is unpacked or read, after the peer has read the ones before.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from wakugumi.wire.messages.job import (
 from wakugumi.wire.messages.payload import encode
 from wakugumi.wire.messages.references import BlobRef
 
-_Rest: TypeAlias = Callable[[], Awaitable[None]]
-_Work: TypeAlias = Callable[[], _Rest | None]
-"""Something to be sent, and what is left to do if that takes time."""
+_SlowPart: TypeAlias = Callable[[], Awaitable[None]]
+_Work: TypeAlias = Callable[[], _SlowPart | None]
+"""Sends something, or returns the slow part that will send it."""
 
 
 class _Line(NamedTuple):
@@ -60,27 +60,27 @@ class _Line(NamedTuple):
 
 
 class OldPeers:
-    """What goes out of one leader to peers that cannot take it as it is."""
+    """Frames of one leader for old peers."""
 
     def __init__(self, hub: Hub, blobs: LeaderBlobs | None) -> None:
         self._hub = hub
         self._blobs = blobs
         self._tasks = Tasks()
         self._lines: dict[ConnId, _Line] = {}
-        """What peers have still to get, with the task that is at work on it."""
+        """Frames that peers still have to get, each with the task that sends them."""
 
     async def close(self) -> None:
         await self._tasks.close()
 
     # In line.
 
-    def when_written(self, peer: Peer, tell: Callable[[], None]) -> None:
-        """Call this once what the peer was given so far has been sent."""
+    def when_written(self, peer: Peer, then: Callable[[], None]) -> None:
+        """Call `then` once all frames for this peer so far are written."""
         line = self._lines.get(peer.conn)
         if line is None:
-            peer.link.when_written(tell)
+            peer.link.when_written(then)
         else:
-            line.work.append(partial(peer.link.when_written, tell))
+            line.work.append(partial(peer.link.when_written, then))
 
     def disconnect(self, peer: Peer) -> None:
         line = self._lines.pop(peer.conn, None)
@@ -88,44 +88,44 @@ class OldPeers:
             line.task.cancel()
 
     def _in_line(self, peer: Peer, work: _Work) -> None:
-        """Do it now, if nothing stands before it and it takes no time."""
+        """Do `work` now if the line is empty, the peer reads, and the work is fast; else in the line's task."""
         line = self._lines.get(peer.conn)
         if line is not None:
             line.work.append(work)
             return
         if not peer.link.is_blocked:
-            rest = work()
-            if rest is None:
+            slow_part = work()
+            if slow_part is None:
                 return
-            work = partial(_same, rest)
+            work = partial(_same, slow_part)
         todo = deque([work])
-        task = self._tasks.start(self._go_on(peer, todo), name=f"what waits for {peer.link.peer}")
+        task = self._tasks.start(self._send_in_line(peer, todo), name=f"frames for old peer {peer.link.peer}")
         self._lines[peer.conn] = _Line(todo, task)
 
-    async def _go_on(self, peer: Peer, todo: deque[_Work]) -> None:
+    async def _send_in_line(self, peer: Peer, todo: deque[_Work]) -> None:
         try:
             while todo:
                 if peer.link.is_blocked:
                     written = asyncio.get_running_loop().create_future()
                     peer.link.when_written(partial(written.set_result, None))
                     await written
-                rest = todo.popleft()()
-                if rest is not None:
-                    await rest()
+                slow_part = todo.popleft()()
+                if slow_part is not None:
+                    await slow_part()
         except Exception as error:
-            peer.fail("what waited for it", error)
+            peer.fail("frames for an old peer", error)
         self._lines.pop(peer.conn, None)
 
     # A job to a worker.
 
     def send_job(self, peer: Peer, effect: ev.SendAssign) -> None:
-        """Send it, now or once its content has been read."""
+        """Send the job, now or after its content was read."""
         if peer.zstd and peer.blobs:
             _send_job(peer, effect, effect.payload)
         else:
             self._in_line(peer, partial(self._assign, peer, effect))
 
-    def _assign(self, peer: Peer, effect: ev.SendAssign) -> _Rest | None:
+    def _assign(self, peer: Peer, effect: ev.SendAssign) -> _SlowPart | None:
         payload = effect.payload if peer.zstd else _plain(effect.payload)
         if not peer.blobs and job_has_blobs(_plain(payload)):
             return partial(self._inline_job, peer, effect)
@@ -154,7 +154,7 @@ class OldPeers:
         return payload
 
     def _answer_for(self, peer: Peer, effect: ev.SendAssign, request: JobRequest, no: Refused) -> None:
-        """The worker never heard of it, and still offers the slot that it was to have."""
+        """Answer FAILED in the worker's place and return its credit: the worker never received the job."""
         if not self._is_here(peer):
             return
         failed = JobResult(request.job_id, request.client_id, request.exec_name, FAILED, "", no.message)
@@ -165,13 +165,13 @@ class OldPeers:
     # A result to a client.
 
     def send_result(self, peer: Peer, job: JobId, result: bytes) -> None:
-        """Send it, now or once its archive has been read."""
+        """Send the result, now or after its archive was read."""
         if peer.zstd and peer.blobs:
             self._send_result(peer, job, result)
         else:
             self._in_line(peer, partial(self._result, peer, job, result))
 
-    def _result(self, peer: Peer, job: JobId, result: bytes) -> _Rest | None:
+    def _result(self, peer: Peer, job: JobId, result: bytes) -> _SlowPart | None:
         if not peer.zstd:
             result = _plain(result)
         if not peer.blobs and result_has_blobs(_plain(result)):
@@ -198,14 +198,14 @@ class OldPeers:
 
     def _send_result(self, peer: Peer, job: JobId, result: bytes) -> None:
         peer.link.send(fr.encode(fr.RESULT, job, job, payload=result))
-        if not peer.receipts:  # It cannot say that it has it: written is delivered (F9).
+        if not peer.receipts:  # The peer cannot confirm: written counts as delivered (F9).
             self._hub.drive.post(ev.Confirmed(peer.conn, (job,)))
 
     def _is_here(self, peer: Peer) -> bool:
         return self._hub.peers.get(peer.conn) is peer
 
     async def _read(self, refs: Sequence[BlobRef], bytes_max: int) -> dict[str, bytes]:
-        """All of them, if they fit into so many bytes of a frame. Raises Refused."""
+        """Content of all `refs` if it fits `bytes_max` bytes of a frame. Raises Refused."""
         size = sum(ref.size for ref in refs)
         if 4 * size // 3 > bytes_max:
             raise _too_big(size)
@@ -214,8 +214,8 @@ class OldPeers:
         return await asyncio.to_thread(_read_all, self._blobs.place, refs)
 
 
-def _same(rest: _Rest) -> _Rest:
-    return rest
+def _same(slow_part: _SlowPart) -> _SlowPart:
+    return slow_part
 
 
 def _send_job(peer: Peer, effect: ev.SendAssign, payload: bytes) -> None:
@@ -227,13 +227,11 @@ def _plain(payload: bytes) -> bytes:
 
 
 def _too_big(size: int) -> Refused:
-    return Refused(
-        "too-big", f"{size} bytes of files do not fit a frame, and the other side is an old one that takes no others"
-    )
+    return Refused("too-big", f"{size} bytes of files do not fit a frame, and the peer is too old for blobs")
 
 
 def _without_large_texts(record: JobResult, job: JobId) -> JobResult:
-    """The result without its blobs. Raises nothing: it says what was cut."""
+    """The result without its blobs; its stderr reports each cut text."""
     cut = {name: ref for name in ("stdout", "stderr") if isinstance(ref := getattr(record, f"{name}_blob"), BlobRef)}
     unset = msgspec.UNSET
     record = msgspec.structs.replace(record, archive_blob=unset, stdout_blob=unset, stderr_blob=unset)
@@ -243,7 +241,7 @@ def _without_large_texts(record: JobResult, job: JobId) -> JobResult:
             record = _failed(record, Refused("too-big", text), _kept(job))
         else:
             record = msgspec.structs.replace(record, stderr=f"wakugumi: {text}. {_kept(job)}\n{record.stderr}")
-    if len(encode(record)) > fr.payload_max(""):  # No worker of ours: it left no room for a word.
+    if len(encode(record)) > fr.payload_max(""):  # Another worker's program: it left no room for our text.
         end = OUTPUT_TAIL_CHARS_MAX
         record = msgspec.structs.replace(record, stdout=record.stdout[-end:], stderr=record.stderr[-end:])
     return record

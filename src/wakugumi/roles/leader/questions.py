@@ -1,4 +1,4 @@
-"""How do questions reach a leader's machines without the time of jobs? `QuestionShare` gives them turns. (SPEC O6)"""
+"""How do questions reach a leader's machines without delaying jobs? `QuestionShare` gives them turns. (SPEC O6)"""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from wakugumi.core.connections.question_share import QuestionShare
 from wakugumi.core.leader.events import QuestionAsked
 from wakugumi.errors import Refused
 
-_LOOK_S: Final = 0.2
-"""How often it is looked whether jobs still wait, while questions do."""
+_CHECK_S: Final = 0.2
+"""Seconds between two looks at whether jobs still wait, while questions wait."""
 
 
 class Questions:
@@ -27,7 +27,7 @@ class Questions:
         self._timer: asyncio.Handle | None = None
 
     def ask(self, drive: Drive[Any, Any, Any], event: QuestionAsked, size: int) -> None:
-        """The machine of `drive` answers it, now or when it is its turn. Raises Refused."""
+        """The machine of `drive` answers the question, now or in its turn. Raises Refused."""
         if not self.share.ask(event.conn, (drive, event), size):
             raise Refused("full", "too many questions wait for an answer", hint="ask again when one is answered")
         if self._timer is None:
@@ -38,14 +38,14 @@ class Questions:
             self._timer.cancel()
 
     def _answer(self) -> None:
-        """One of them, so that others have the loop between two."""
+        """Answer one question; other callbacks of the loop run before the next one."""
         self._timer = None
         jobs_wait, now = self._jobs_wait(), self._loop.time()
         found = self.share.next(now, jobs_wait=jobs_wait)
         if found is not None:
             drive, event = found
             if jobs_wait:
-                drive.flush()  # What it costs is measured alone.
+                drive.flush()  # The time of earlier events must not count as this question's.
                 began = time.thread_time()
                 drive.post(event)
                 drive.flush()
@@ -58,4 +58,4 @@ class Questions:
         if found is not None and due_at <= now:
             self._timer = self._loop.call_soon(self._answer)
         else:
-            self._timer = self._loop.call_at(min(due_at, now + _LOOK_S), self._answer)
+            self._timer = self._loop.call_at(min(due_at, now + _CHECK_S), self._answer)

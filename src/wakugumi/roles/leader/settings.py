@@ -19,7 +19,7 @@ from wakugumi.roles.leader.nodes.addresses import NodeAt, read_nodes
 from wakugumi.roles.settings import HOST, AllowOpen, Host, ServerNames
 
 WHOLE: Final = Budget()
-"""Memory is not limited."""
+"""No memory limit."""
 
 
 def _policies(text: str, _where: str) -> Policies:
@@ -112,14 +112,14 @@ class LeaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     by_flag: frozenset[str] = frozenset()
     """Fields that the command line set."""
     budget: Budget = WHOLE
-    """What may be held in memory."""
+    """Limits of what is held in memory."""
     queue_jobs_max: int | None = None
     queue_bytes_max: int | None = None
     payload_memory_bytes: int | None = None
-    """None: by the budget."""
+    """`queue_jobs_max`, `queue_bytes_max` and `payload_memory_bytes`: None means the budget's value."""
     hello_deadline_s: float = HELLO_DEADLINE_S
     http_received_max: int = HTTP_RECEIVED_MAX
-    """Bodies of HTTP jobs that are received at once."""
+    """Most bodies of HTTP jobs received at once."""
 
 
 LEADER: Final = LeaderSettings()

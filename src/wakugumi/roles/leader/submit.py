@@ -1,10 +1,10 @@
-"""May a job or a result that names blobs come in? Only once they are in the leader's place. (SPEC C5, C7)
+"""May a job or a result that names blobs enter the leader? Only when its blobs are in the leader's place. (SPEC C5, C7)
 
     frame ──► refs ──► place: all there? ── yes ──► the event, as for any other job or result
-                                        └── no ───► Missing: put these, and send the very same again
+                                        └── no ───► Missing: the sender puts these and sends the same frame again
 
-To look may take its time, and meanwhile its sender may leave, or cancel the job: then nothing comes of it. It loses
-nothing by that, for who was told nothing sends it again.
+The check may take time. If the sender disconnects or cancels meanwhile, the frame is dropped; a sender without an
+answer sends it again.
 """
 
 from __future__ import annotations
@@ -37,19 +37,18 @@ from wakugumi.wire.messages.references import BlobRef, blobs_of_job
 
 _REMEMBERED_MAX: Final = 1_000
 _REMEMBERED_FILES_MAX: Final = 16
-"""What jobs with files ask for, if many ask for the same; most name files of their own. A job that names many is not
-remembered: it may never be accepted."""
+"""Bounds of the `Requirements` that jobs share. A job with more files is not remembered: it may never be accepted."""
 
 
 class Submissions:
-    """The jobs and results that come in to one leader."""
+    """Jobs and results that arrive at one leader."""
 
     def __init__(self, hub: Hub, blobs: LeaderBlobs | None, caches: LeaderCaches | None) -> None:
         self._hub = hub
         self._blobs = blobs
         self._caches = caches
         self._looking: set[tuple[Peer, JobId]] = set()
-        """What is being looked for, and for whom."""
+        """Jobs and results whose blobs are being looked for, with their senders."""
         self._routes: dict[tuple[str, str], tuple[Subject, str, int]] = {}
         self._wants_without_files: dict[Requirements, Requirements] = {}
         self._wants: dict[Requirements, Requirements] = {}
@@ -68,11 +67,11 @@ class Submissions:
         request: bytes,
         checksum: int = 0,
     ) -> tuple[ev.Submitted, tuple[BlobRef, ...]]:
-        """A submit, by frames or by HTTP, and the blobs that it names. `plain_bytes` is its size unpacked, `request`
-        its digest, `checksum` that of a packed one. Raises Refused."""
+        """The event of a submit, by frame or by HTTP, and the blobs it names. `plain_bytes`: its size unpacked;
+        `request`: its digest; `checksum`: of a packed one, from `checksum_of_packed`. Raises Refused."""
         to, program, bytes_max = self._routes.get((subject, head.exec_name)) or self._route(subject, head.exec_name)
         if plain_bytes > bytes_max:
-            # The routed subject may be longer than the one it came with.
+            # The routed subject may be longer than the subject of the submit.
             raise Refused("too-big", f"a request of {plain_bytes} bytes does not fit a frame to a worker")
         timeout_s = JOB_TIMEOUT_S if head.timeout_s is None else head.timeout_s
         if not 0 < timeout_s <= JOB_TIMEOUT_MAX_S:
@@ -99,8 +98,8 @@ class Submissions:
         return event, blobs
 
     def _route(self, subject: str, program: str) -> tuple[Subject, str, int]:
-        """Where a submit goes (SPEC F8), the one copy of the program's name, and how large a payload fits beside that
-        subject. Raises Refused."""
+        """Subject that the workers match (SPEC F8), the shared copy of the program's name, and the largest payload
+        beside that subject. Raises Refused."""
         if len(program) > EXEC_NAME_CHARS_MAX:
             raise Refused("bad-name", f"an exec name has at most {EXEC_NAME_CHARS_MAX} characters")
         if not is_plain_name(program):
@@ -116,7 +115,7 @@ class Submissions:
         return routed
 
     def _without_files(self, head: SubmitHead) -> Requirements:
-        """What a job asks for besides being run; the one copy of it, for many ask for the same. Raises Refused."""
+        """The shared copy of a job's requirements besides files. Raises Refused."""
         asked = Requirements(head.key, head.priority, head.slots)
         known = self._wants_without_files.get(asked)
         if known is not None:
@@ -128,7 +127,7 @@ class Submissions:
         return asked
 
     def _files(self, knows_blobs: bool, head: SubmitHead) -> tuple[Requirements | None, tuple[BlobRef, ...]]:
-        """What a job with files asks for, and its blobs. Raises Refused."""
+        """Requirements and blobs of a job with files. Raises Refused."""
         assert head.files is not None
         names, blobs = blobs_of_job(head.files)
         if not names:
@@ -144,7 +143,7 @@ class Submissions:
         return self._known_wants(wants), blobs
 
     def _known_wants(self, wants: Requirements) -> Requirements:
-        """The one copy of it, for many ask for the same."""
+        """The shared copy: many jobs have the same requirements."""
         if len(wants.files) > _REMEMBERED_FILES_MAX:
             return wants
         if len(self._wants) >= _REMEMBERED_MAX:
@@ -152,7 +151,7 @@ class Submissions:
         return self._wants.setdefault(wants, wants)
 
     def submit(self, peer: Peer, event: ev.Submitted, blobs: Sequence[BlobRef]) -> None:
-        """Hand it on once its blobs are there. A job that is known is not run for it, and needs nothing."""
+        """Post the job once its blobs are there. A known job is not run again and needs no blobs."""
         if self._hub.knows(event.job):
             self.settle(peer, event.job)
             self._hub.drive.post(event)
@@ -160,7 +159,7 @@ class Submissions:
             self._look_for(peer, event, blobs)
 
     def cancel(self, peer: Peer, jobs: Iterable[JobId]) -> None:
-        """What is still being looked for is not wanted any more."""
+        """Drop these jobs if their blobs are still being looked for."""
         for job in jobs:
             self._looking.discard((peer, job))
             self.settle(peer, job)
@@ -172,13 +171,13 @@ class Submissions:
     # A result.
 
     def accept_result(self, peer: Peer, event: ev.Acked, blobs: Sequence[BlobRef]) -> None:
-        """Hand it on once its blobs are there. Raises Refused."""
+        """Post the result once its blobs are there. Raises Refused."""
         self._must_know(peer.blobs)
         named = msgspec.structs.replace(event, blobs=tuple(ref.sha256 for ref in blobs))
         self._look_for(peer, named, blobs)
 
     def settle(self, peer: Peer, job: JobId) -> None:
-        """Blobs of this job are no longer expected from this peer."""
+        """Expect blobs of this job from this peer no longer."""
         if self._blobs is not None:
             self._blobs.expected.settle(peer.conn, job)
 
@@ -186,7 +185,7 @@ class Submissions:
         if self._blobs is None:
             raise Refused("not-supported", "this leader keeps no blobs: send the content itself")
         if not knows_blobs:
-            raise Refused("not-supported", "whoever names blobs has to say in its hello that it knows them")
+            raise Refused("not-supported", 'a peer that names blobs must list "blobs" in its hello')
 
     def _look_for(self, peer: Peer, event: ev.Submitted | ev.Acked, blobs: Sequence[BlobRef]) -> None:
         hub = self._hub
@@ -220,7 +219,7 @@ class Submissions:
                 text = f"the leader could not look for the files of the job: {error!r}"
                 hub.drive.post(ev.SubmitRefused(peer.conn, event.job, "worker-error", text[:500]))
             else:
-                peer.fail(event, error)  # The worker comes back, and sends its result again.
+                peer.fail(event, error)  # The worker reconnects and sends its result again.
 
         self._blobs.missing(blobs, found, failed)
 
@@ -237,6 +236,6 @@ def plain(frame: Frame) -> Frame:
 
 
 def checksum_of_packed(packed: bytes, payload: bytes) -> int:
-    """How many bytes are held, and the checksum of the request that they are."""
+    """Number of packed bytes, shifted by 32, and the checksum of the unpacked payload."""
     assert is_packed(packed)
     return len(packed) << 32 | crc32(payload)

@@ -357,5 +357,5 @@ async def test_a_look_that_fails_in_an_unforeseen_way_is_told(
         blobs.missing([A], lambda _: None, failed.set_result)
         async with asyncio.timeout(DEADLINE_S):
             assert isinstance(await failed, ZeroDivisionError)
-    assert caplog.messages == ["it cannot be seen which blobs are there"]
+    assert caplog.messages == ["look for blobs failed"]
     await blobs.close()

@@ -1,1 +1,1 @@
-"""A leader's blobs and caches, and the jobs that wait for blobs that are still to come."""
+"""A leader's blobs and caches, and the frames that wait for missing blobs."""

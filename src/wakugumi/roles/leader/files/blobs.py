@@ -1,8 +1,8 @@
 """Which blobs does a leader have, and which does it still need?
 
-A job, a result or a cache that names blobs is taken only once all of them are in the leader's place: until then its
-sender is told what is missing, puts it there, and sends the same again. What nothing names any more is removed when
-the place gets too full, or after a day.
+A job, a result or a cache that names blobs is accepted only when all of them are in the leader's place. Until then its
+sender gets a list of the missing ones, puts them there, and sends the same frame again. Blobs that nothing needs are
+removed when the place gets too full, or after a day.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ log = logging.getLogger("wakugumi.blobs")
 
 _KNOWN_MAX: Final = 100_000
 _KNOWN_S: Final = 300.0
-"""What an object store was seen to have is not asked for again for so long, of so many blobs."""
+"""How many blobs, and for how long, count as present after a look into the place."""
 
 
 class LeaderBlobs:
-    """A leader's place for blobs. `url` is what its peers are told of it: empty if it is the leader itself."""
+    """A leader's place for blobs. `url` is sent to its peers: empty if they fetch from the leader itself."""
 
     def __init__(
         self,
@@ -44,47 +44,45 @@ class LeaderBlobs:
         sweeps: bool | None = None,
         workers_at: Collection[str] = (),
     ) -> None:
-        """A place that others may use too is not swept, unless that is said: only they know what they still need.
-        `workers_at`: hosts at which workers may say that others fetch from them, besides the address of their own
-        connection."""
+        """`sweeps`: remove unneeded blobs. By default only of a place without `url`, as others may use any other place.
+        `workers_at`: hosts that workers may name to be fetched from, besides the address of their own connection."""
         self.place = place
         self.url = url
         self.workers_at = workers_at
         self.expected = ExpectedBlobs()
         self.is_held: Callable[[str], bool] = lambda _: True
-        """Is this blob still needed? Until `begin` says more, all are."""
+        """Whether a blob is still needed; all are until `begin`."""
         self._bytes_max = bytes_max
         self._sweeps = not url if sweeps is None else sweeps
         self._known: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        """What a look elsewhere found: how large it is, and until when that counts."""
-        self._going: dict[str, asyncio.Future[None]] = {}
-        """What is just being removed, each with the end of it."""
+        """Size of each blob found in the place, and until when the finding counts."""
+        self._removing: dict[str, asyncio.Future[None]] = {}
+        """Blobs that are being removed, each with the end of its removal."""
         self._tasks = Tasks()
 
     @property
     def store(self) -> BlobStore | None:
-        """Its own folder, if it has one."""
+        """The leader's own folder, if the place is one."""
         return self.place.store if isinstance(self.place, FolderPlace) else None
 
     @property
     def routes(self) -> Sequence[Routes]:
-        """What a leader that has the blobs itself serves of them."""
+        """Routes that serve the blobs, if the leader itself does."""
         return () if self.store is None or self.url else (blob_routes(self.store, writable=True),)
 
     def free(self, blobs: Sequence[str]) -> None:
-        """Results that had these are forgotten: what nobody needs by now goes at once. A place that others may use too
-        is not touched."""
+        """Remove blobs of forgotten results that are no longer needed; not from a place that others may use."""
         loose = [blob for blob in blobs if self._sweeps and not self.is_held(blob)]
         if loose:
             for blob in loose:
                 self._known.pop(blob, None)
             try:
-                gone = asyncio.get_running_loop().run_in_executor(None, _remove, self.place, loose)
-            except RuntimeError as error:  # No thread to spare. They stay until the sweep.
-                log.warning("blobs that nobody needs any more are not removed yet: %s", error)
+                removal = asyncio.get_running_loop().run_in_executor(None, _remove, self.place, loose)
+            except RuntimeError as error:  # No free thread. The sweep will remove them.
+                log.warning("unneeded blobs not removed yet count=%d: %s", len(loose), error)
                 return
-            self._going.update(dict.fromkeys(loose, gone))
-            gone.add_done_callback(lambda gone: self._removed(loose, gone))
+            self._removing.update(dict.fromkeys(loose, removal))
+            removal.add_done_callback(lambda removal: self._removed(loose, removal))
 
     def missing(
         self,
@@ -92,11 +90,11 @@ class LeaderBlobs:
         then: Callable[[list[str]], None],
         failed: Callable[[Exception], None] | None = None,
     ) -> None:
-        """Tell which of these have to be put there: now, or later in the loop if that takes a look elsewhere.
+        """Call `then` with the blobs that have to be put into the place: now, or later in the loop.
 
-        If the place does not answer, all have: whoever is asked to finds what is there already, and goes on trying
-        while it cannot reach it. So a job waits for a short outage, and its user hears of a long one. What else goes
-        wrong, and nobody foresaw, is told to `failed`, if that is given.
+        If the place does not answer, these are all blobs: the sender then checks each, and retries while it cannot
+        reach the place. A job thus survives a short outage, and its user sees a long one. An unexpected error goes to
+        `failed`, if given.
         """
         self.look_for(refs, lambda absent, unknown: then([*absent, *unknown]), failed)
 
@@ -106,13 +104,13 @@ class LeaderBlobs:
         then: Callable[[list[str], list[str]], None],
         failed: Callable[[Exception], None] | None = None,
     ) -> None:
-        """Tell which of these are not there, and of which nobody can say: now, or later in the loop. One of both is
-        called, whatever happens."""
+        """Call `then` with the absent blobs and the unknown ones, or `failed`: now, or later in the loop. One of the
+        two is always called."""
         answer = _Answer(refs, then, failed)
         now = time.monotonic()
-        going = [gone for ref in refs if (gone := self._going.get(ref.sha256))] if self._going else []
-        if going:
-            self._tasks.start(answer.surely(partial(self._look_after, going, refs, answer)), name="look for blobs")
+        removals = [removal for ref in refs if (removal := self._removing.get(ref.sha256))] if self._removing else []
+        if removals:
+            self._tasks.start(answer.surely(partial(self._look_after, removals, refs, answer)), name="look for blobs")
         elif self.store is not None:
             try:
                 absent = [ref.sha256 for ref in refs if not self.place.has(ref)]
@@ -126,8 +124,7 @@ class LeaderBlobs:
             then([], [])
 
     def begin(self, is_held: Callable[[str], bool]) -> None:
-        """Look after the place from now on, inside a running loop. `is_held`: is this blob still needed? A blob that
-        nobody needs may be removed."""
+        """Start to sweep the place, inside a running loop. `is_held`: whether a blob is still needed."""
         self.is_held = is_held
         if self.store is not None and self._sweeps:
             self._tasks.start_loop(partial(self._sweep_for_ever, self.store), name="sweep blobs")
@@ -136,7 +133,7 @@ class LeaderBlobs:
         await self._tasks.close()
 
     async def sweep(self, store: BlobStore) -> None:
-        """Remove what nothing names, if it takes too much room or is old. Only the loop may ask what is held."""
+        """Remove unneeded blobs that are old or take too much space. Only the loop may call `is_held`."""
         found = await asyncio.to_thread(lambda: [entry.sha256 for entry in store.entries()])
         held = {sha256 for sha256 in found if self.is_held(sha256)}
         now = time.time()
@@ -144,7 +141,7 @@ class LeaderBlobs:
         abandoned = await asyncio.to_thread(store.remove_abandoned, now, BLOB_ABANDONED_S)
         if removed or abandoned:
             total = sum(entry.size for entry in removed)
-            log.info("removed %d blobs with %d bytes, and %d abandoned uploads", len(removed), total, abandoned)
+            log.info("blobs removed count=%d bytes=%d abandoned_uploads=%d", len(removed), total, abandoned)
 
     async def _sweep_for_ever(self, store: BlobStore) -> None:
         while True:
@@ -154,7 +151,7 @@ class LeaderBlobs:
     async def _look(self, refs: list[BlobRef], then: Callable[[list[str], list[str]], None]) -> None:
         there, absent, error = await asyncio.to_thread(_ask, self.place, refs)
         if error is not None:
-            log.warning("the place for blobs %s does not answer: %s", self.place.url, error)
+            log.warning("place for blobs does not answer place=%s: %s", self.place.url, error)
         until = time.monotonic() + _KNOWN_S
         for ref in there:
             self._known[ref.sha256] = ref.size, until
@@ -165,18 +162,18 @@ class LeaderBlobs:
 
     async def _look_after(
         self,
-        going: Sequence[asyncio.Future[None]],
+        removals: Sequence[asyncio.Future[None]],
         refs: Sequence[BlobRef],
         answer: _Answer,
     ) -> None:
-        """Whoever names what is just being removed is told once it is gone: it might be believed to be there."""
-        await asyncio.wait(set(going))
+        """Look only after these removals have ended: until then a blob may seem to be present."""
+        await asyncio.wait(set(removals))
         self.look_for(refs, answer.then, answer.failed)
 
-    def _removed(self, blobs: Sequence[str], gone: asyncio.Future[None]) -> None:
+    def _removed(self, blobs: Sequence[str], removal: asyncio.Future[None]) -> None:
         for blob in blobs:
-            if self._going.get(blob) is gone:
-                del self._going[blob]
+            if self._removing.get(blob) is removal:
+                del self._removing[blob]
 
     def _is_known(self, ref: BlobRef, now: float) -> bool:
         size, until = self._known.get(ref.sha256, (-1, 0.0))
@@ -184,7 +181,7 @@ class LeaderBlobs:
 
 
 class _Answer:
-    """To one who asked which blobs are there. It is given, whatever fails."""
+    """The callbacks of one `look_for`; one of them is called even if the look fails."""
 
     def __init__(
         self,
@@ -203,8 +200,8 @@ class _Answer:
             self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        """Nobody can say."""
-        log.error("it cannot be seen which blobs are there", exc_info=error)
+        """Call `failed`, or `then` with all blobs as unknown."""
+        log.error("look for blobs failed", exc_info=error)
         if self.failed is not None:
             self.failed(error)
         else:
@@ -212,7 +209,7 @@ class _Answer:
 
 
 def _ask(place: Place, refs: Sequence[BlobRef]) -> tuple[list[BlobRef], list[str], WakugumiError | None]:
-    """Which are there and which are not, as far as the place answers."""
+    """Present blobs, absent blobs, and the error that ended the look."""
     there: list[BlobRef] = []
     absent: list[str] = []
     try:
@@ -230,5 +227,5 @@ def _remove(place: Place, blobs: Sequence[str]) -> None:
     try:
         for blob in blobs:
             place.remove(blob)
-    except WakugumiError as error:  # They stay until the sweep.
-        log.warning("blobs that nobody needs any more cannot be removed: %s", error)
+    except WakugumiError as error:  # The sweep will remove them.
+        log.warning("unneeded blobs not removed: %s", error)

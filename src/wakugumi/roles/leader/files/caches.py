@@ -1,11 +1,11 @@
-"""How do the caches of a leader reach its peers? The hands of `core/files/machine.py`: frames in, frames out.
+"""How do the caches of a leader reach its peers? Frames become events of `core/files/machine.py`, its effects frames.
 
     client ── CachePut ──►                  ── CachePut, Source, CacheDrop ──► worker
                       LeaderCaches ◄─► FileDistribution
     client ◄── CacheAck ──                  ◄── CacheAck, Stock, Want ──
 
-Content that an old client sends in its frame becomes blobs first, and what an old worker needs is read back into one;
-both in threads. Nothing is said about a cache before all of its content is in the leader's place.
+The content in an old client's frame becomes blobs first, and an old worker gets content read back into one frame; both
+in threads. A cache is announced only when all of its content is in the leader's place.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ from wakugumi.wire.messages.references import BlobRef, check_ref
 log = logging.getLogger("wakugumi.caches")
 
 _INLINE_PUTS_MAX: Final = 8
-"""Puts with their content in the frame that one connection may have on their way to the disk."""
+"""Puts with inline content that one connection may have in progress."""
 _ENCODED_MAX: Final = 4
-"""Manifests that are remembered as payloads, up to 4 MiB each: a thousand workers are sent the same one."""
+"""Remembered manifest payloads, up to 4 MiB each: a thousand workers get the same one."""
 _URL_CHARS_MAX: Final = 1_024
 
 
 class LeaderCaches:
-    """The caches of one leader, and which worker fetches what from which other."""
+    """The caches of one leader, and which worker fetches which blob from which source."""
 
     def __init__(
         self,
@@ -84,8 +84,8 @@ class LeaderCaches:
         is_needed: Callable[[str], bool],
         blobs_max: int,
     ) -> None:
-        """`perform`: how answers to questions are sent. `is_needed`: does a job need this cache? `blobs_max`: of so
-        many blobs it is known which workers have them."""
+        """`perform`: effects that send answers to questions. `is_needed`: whether a job needs this cache. `blobs_max`:
+        number of blobs whose holders are known."""
         loop = asyncio.get_running_loop()
         self._peers = hub.peers
         self._blobs = blobs
@@ -93,7 +93,7 @@ class LeaderCaches:
         self._tasks = Tasks()
         self._inline: dict[ConnId, int] = {}
         self._looking: dict[ConnId, dict[bytes, None]] = {}
-        """Wants whose content is just looked for in the place."""
+        """Wants whose blobs are being looked for in the place."""
         self._encoded: dict[tuple[str, str, int, bool], bytes] = {}
         self.machine = FileDistribution(
             lambda: os.urandom(16),
@@ -125,7 +125,7 @@ class LeaderCaches:
             await self._manifests.close()
 
     def _send_answer(self, send: Callable[[Peer, Any], None], peer: Peer, effect: SendAnswer) -> None:
-        """With what only the store knows."""
+        """Add the figures of the store to an answer."""
         answer, store = effect.answer, self._blobs.store
         if isinstance(answer, CachesAnswer) and store is not None:
             counted = msgspec.structs.replace(
@@ -137,10 +137,10 @@ class LeaderCaches:
             effect = SendAnswer(effect.conn, effect.ask_id, msgspec.structs.replace(answer, blobs=counted))
         send(peer, effect)
 
-    # What others ask.
+    # Readings of the machine.
 
     def holders(self, file: str) -> Collection[WorkerId]:
-        """Connected workers that have this content or, as `cache:<id>`, all of this cache."""
+        """Connected workers that have this blob or, as `cache:<id>`, this whole cache."""
         if not file.startswith("cache:"):
             return self.machine.holders(file)
         return self.machine.puts.holders(file.removeprefix("cache:"))
@@ -149,7 +149,7 @@ class LeaderCaches:
         return self.machine.pins(sha256)
 
     def note_use(self, cache_id: str) -> None:
-        """A job names it."""
+        """A job names this cache."""
         self.drive.post(se.CacheNamed(cache_id))
 
     # Peers.
@@ -162,7 +162,7 @@ class LeaderCaches:
         self._looking.pop(peer.conn, None)
         self.drive.post(se.ClientWent(peer.conn) if peer.is_client else se.WorkerWent(peer.conn))
 
-    # What a client says.
+    # Frames of a client.
 
     def put(self, peer: Peer, frame: Frame) -> None:
         try:
@@ -182,7 +182,7 @@ class LeaderCaches:
             name = f"cache {asked.cache_id}"
             self._tasks.start(peer.do(name, partial(self._store, peer, frame, asked, contents)), name=name)
 
-    # What a worker says.
+    # Frames of a worker.
 
     def ack(self, peer: Peer, frame: Frame) -> None:
         head = read_cache_ack(frame)
@@ -191,9 +191,9 @@ class LeaderCaches:
     def stock(self, peer: Peer, frame: Frame) -> None:
         stock = read_stock(frame.payload)
         if not all(map(is_sha256, stock.blobs)) or not all(map(is_sha256, stock.gone)):
-            raise PeerError("the payload of Stock has a hash that is none")
+            raise PeerError("the payload of Stock has an invalid hash")
         if len(stock.url) > _URL_CHARS_MAX or not stock.url.isprintable() or len(stock.key) > _URL_CHARS_MAX:
-            raise PeerError("the payload of Stock has a URL or a key that cannot be")
+            raise PeerError("the payload of Stock has an invalid URL or key")
         own = self._own_url(peer, stock.url) if stock.url else ""
         url = own if stock.key else ""
         near_only = bool(url) and is_loopback(urlsplit(url).hostname or "")
@@ -202,7 +202,7 @@ class LeaderCaches:
         )
 
     def _own_url(self, peer: Peer, url: str) -> str:
-        """Where others fetch from this worker: at its own address; empty if it names somebody else's."""
+        """URL at which others fetch from this worker; empty if the worker may not name it."""
         try:
             own = workers_url(url, peer.link.host, self._blobs.workers_at)
         except ValueError:
@@ -243,7 +243,8 @@ class LeaderCaches:
             found(here=False, is_sure=False)
 
     def _look_for(self, peer: Peer, want: bytes, ref: BlobRef, then: Callable[[bool, bool], None]) -> None:
-        """Is it in our place, or may it be; and is that sure? What a worker may not want is not looked for."""
+        """Call `then` with whether the place may have the blob and whether that is sure. Refuse more wants than a
+        worker may have."""
         looking = self._looking.setdefault(peer.conn, {})
         if want in looking:
             return
@@ -258,16 +259,16 @@ class LeaderCaches:
                 then(here, is_sure)
 
         def looked(absent: list[str], unknown: list[str]) -> None:
-            # A store that did not answer may have it: then the worker tries, and comes again if that was in vain. To be
-            # told that there is none would fail its job for good.
+            # A place that did not answer may have the blob: the worker tries, and wants it again if that fails. A plain
+            # "no source" would fail its job for good.
             found(not absent, not absent and not unknown)
 
         self._blobs.look_for([ref], looked)
 
-    # A put on its way.
+    # A put in progress.
 
     async def _store(self, peer: Peer, frame: Frame, asked: se.PutAsked, contents: Mapping[str, bytes | None]) -> None:
-        """Make blobs of what came in the frame."""
+        """Make blobs of the inline content."""
         try:
             await asyncio.to_thread(_put_all, self._blobs.place, contents)
         except (Refused, Lost) as error:
@@ -280,7 +281,7 @@ class LeaderCaches:
         self._look(peer, frame, asked)
 
     def _look(self, peer: Peer, frame: Frame, asked: se.PutAsked) -> None:
-        """Is all of its content here?"""
+        """Post the put if all of its content is in the place; else ask its client for the missing blobs."""
         refs, expected = [BlobRef(file.sha256, file.size) for file in asked.files], self._blobs.expected
         expected.name(refs)
 
@@ -299,7 +300,7 @@ class LeaderCaches:
 
         self._blobs.missing(refs, found)
 
-    # What spread asks for.
+    # Effects of the cache machine.
 
     def _perform(self, effects: Sequence[SpreadDo]) -> None:
         peers, table = self._peers, self._table
@@ -327,7 +328,7 @@ class LeaderCaches:
         peer.link.send(fr.encode(fr.CACHE_PUT, effect.put, subject="cache.put", payload=payload))
 
     async def _send_inline(self, peer: Peer, effect: se.SendCachePut) -> None:
-        """To an old worker: all of the content, read back into one frame."""
+        """Read all content into one frame for an old worker."""
         refs = [BlobRef(file.sha256, file.size) for file in effect.files]
         try:
             contents = await asyncio.to_thread(_read_all, self._blobs.place, refs)
@@ -344,7 +345,7 @@ class LeaderCaches:
 
 
 def _read_request(conn: ConnId, frame: Frame, request: CachePutRequest) -> se.PutAsked:
-    """Raises Refused if it cannot be."""
+    """Raises Refused."""
     check_cache_id(request.cache_id)
     if len(request.entries) > FILES_PER_CACHE_MAX:
         raise Refused("too-big", f"a cache has at most {FILES_PER_CACHE_MAX} files: put an archive instead", hint="")
@@ -382,7 +383,7 @@ def _read_entry(entry: CacheEntry) -> se.CacheFile:
 
 def _put_all(place: Place, contents: Mapping[str, bytes | None]) -> None:
     """Raises Refused or Lost."""
-    import tempfile  # Only old clients need it: nobody else waits for it to be loaded.
+    import tempfile  # Only old clients need it: loaded on demand.
 
     with tempfile.TemporaryDirectory(prefix="wakugumi-") as folder:
         path = Path(folder) / "content"
@@ -405,7 +406,7 @@ def _read_all(place: Place, refs: Sequence[BlobRef]) -> dict[str, bytes]:
     return contents
 
 
-# What spread asks for, done to the connection it is about.
+# Effects as frames.
 
 
 def _send_source(peer: Peer, effect: se.SendSource) -> None:
@@ -422,7 +423,7 @@ def _send_cache_drop(peer: Peer, effect: se.SendCacheDrop) -> None:
 
 
 def _send_summary(peer: Peer, effect: se.SendSummary) -> None:
-    """An old client gets one answer of three fields: how it ended, and the counts as text."""
+    """An old client gets one answer with three fields; the counts are in its text."""
     result = CachePutResult(effect.cache_id, effect.status, effect.message)
     if peer.blobs:
         failures = [FailedWorker(worker, message) for worker, message in effect.failures]

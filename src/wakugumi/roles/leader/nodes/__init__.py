@@ -1,1 +1,1 @@
-"""Nodes that a leader knows by address: asked over HTTP, and workers to the machine."""
+"""Nodes that a leader knows by address: workers of its machine, reached over HTTP."""

@@ -11,17 +11,17 @@ from wakugumi.errors import ConfigError
 from wakugumi.limits.node import NODE_WEIGHT_MAX, NODES_MAX
 from wakugumi.limits.wire import WORKER_NAME_CHARS_MAX
 
-_HINT: Final = "write http://host:5080, and behind it ,weight=2 or ,subject=calcA or ,name=rack-1"
+_HINT: Final = "write http://host:5080, then optionally ,weight=2 or ,subject=calcA or ,name=rack-1"
 
 
 class NodeAt(NamedTuple):
-    """A node, as named by the one who started the leader."""
+    """A node, as given with `--node`."""
 
     url: str
-    """Without a slash at its end."""
+    """Without a slash at the end."""
     patterns: tuple[Pattern, ...]
     name: str = ""
-    """Empty: its URL."""
+    """Empty: the URL is the name."""
     weight: int = 1
 
 
@@ -40,20 +40,20 @@ def read_nodes(text: str, _where: str = "") -> tuple[NodeAt, ...]:
 def _node(text: str) -> NodeAt:
     first, *words = text.split(",")
     url = _url(first.strip())
-    said: dict[str, str] = {}
+    options: dict[str, str] = {}
     for word in words:
         key, equals, value = word.strip().partition("=")
-        if not equals or key not in {"weight", "subject", "name"} or key in said:
-            raise ConfigError(f"--node {text[:200]}: {word[:80]!r} says nothing about a node", _HINT)
-        said[key] = value.strip()
-    name = said.get("name", "")
+        if not equals or key not in {"weight", "subject", "name"} or key in options:
+            raise ConfigError(f"--node {text[:200]}: unknown or repeated option {word[:80]!r}", _HINT)
+        options[key] = value.strip()
+    name = options.get("name", "")
     if len(name) > WORKER_NAME_CHARS_MAX or not is_plain_name(name):
         raise ConfigError(f"a node's name is at most {WORKER_NAME_CHARS_MAX} printable characters", _HINT)
-    weight = said.get("weight", "1")
+    weight = options.get("weight", "1")
     if not (weight.isascii() and weight.isdigit() and len(weight) < 10 and 1 <= int(weight) <= NODE_WEIGHT_MAX):
         raise ConfigError(f"a node's weight is 1 to {NODE_WEIGHT_MAX}, not {weight[:80]!r}", _HINT)
     try:
-        return NodeAt(url, worker_patterns(said.get("subject", ""), name), name, int(weight))
+        return NodeAt(url, worker_patterns(options.get("subject", ""), name), name, int(weight))
     except SubjectError as error:
         raise ConfigError(f"--node {text[:200]}: {error}", _HINT) from None
 
@@ -63,9 +63,9 @@ def _url(text: str) -> str:
         parts = urlsplit(text)
         known = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
         known = known and not (parts.query or parts.fragment or parts.username)
-        (parts.hostname or "").encode("idna")  # A name such as `a..b` is none.
+        (parts.hostname or "").encode("idna")  # `a..b` is not a valid name.
     except ValueError:
         known = False
     if not known:
-        raise ConfigError(f"--node {text[:200]!r} is no URL of a node", _HINT)
+        raise ConfigError(f"--node {text[:200]!r} is not the URL of a node", _HINT)
     return text.rstrip("/")

@@ -1,15 +1,15 @@
-"""What becomes of one job at a node? It is asked for until there is an answer, always under the same id. (SPEC G1, N2)
+"""How does a node run one job? The leader repeats the request under the same id until it is answered. (SPEC G1, N2)
 
-    200            Ended: its ZIP becomes a result (`node_result`)
-    423            it runs there: wait, and ask again
-    503, refused   GivenBack: the node has not begun it
-    cut off        ask again, for the time that a lost worker has; then Gone
-    anything else  Ended, FAILED with the code of the problem
+    200               NodeAnswered: the ZIP becomes a result (`node_result`)
+    423               the job runs there: wait, then ask again
+    503, refused      GivenBack: the node has not begun the job
+    connection lost   ask again for as long as for a lost worker; then NodeLost
+    anything else     NodeAnswered: FAILED with the code of the problem
 
-Each question names the request by its digest. So a node never answers with the result of another one that had this id:
-it says 409, which is the job's end (SPEC L6). A node that may know the job is first asked without the input: it answers
-with the result, or 423, or that the form is missing, and only then is the input sent (again). What a node has begun is
-given to nobody else while it may be there.
+Each request carries its digest. A node that has another request under this id answers 409, which ends the job (SPEC
+L6). A node that may know the job is first asked without the input. It answers with the result, with 423, or that the
+form is missing; only then the input is sent (again). No other node gets a job that a node may have begun while that
+node may return.
 """
 
 from __future__ import annotations
@@ -50,35 +50,35 @@ log = logging.getLogger("wakugumi.nodes")
 _SENT_BYTES: Final = 256 * KIB
 _PROBLEM_BYTES_MAX: Final = 64 * KIB
 _RETRY_AFTER_S: Final = 1.0
-"""If a node does not say."""
+"""Seconds until the next request when a node sends no Retry-After."""
 _WHY_CHARS_MAX: Final = 500
 _FAULTS: Final = frozenset({"worker-error", "disk", "disk-full", "bad-result"})
-"""What a healthy node would not have said."""
+"""Codes of failures that are the node's own fault."""
 
 
 class NodeAnswered(NamedTuple):
-    """There is an answer."""
+    """The node ended the job."""
 
     ok: bool
     reason: str
     payload: bytes
     output: str
-    """The end of what it printed, if it is not OK."""
+    """The end of the job's output, unless ok."""
     blobs: tuple[str, ...] = ()
     fault: str = ""
-    """What is wrong with the node, if that is why it is not OK."""
+    """Why the node is to blame for the failure; empty if it is not."""
 
 
 class GivenBack(NamedTuple):
-    """The node has not begun it."""
+    """The node has not begun the job."""
 
     why: str
     unreached: bool
-    """Nobody is there; otherwise it is only busy."""
+    """The connection was refused; otherwise the node is busy."""
 
 
 class NodeLost(NamedTuple):
-    """The node was lost, and may have begun it."""
+    """The node was lost and may have begun the job."""
 
     why: str
 
@@ -87,7 +87,7 @@ Outcome: TypeAlias = NodeAnswered | GivenBack | NodeLost
 
 
 class _Running(NamedTuple):
-    """It runs there: ask again after a while."""
+    """The job runs on the node: ask again later."""
 
     after_s: float
 
@@ -105,7 +105,8 @@ class NodeJob:
         may_know: bool,
         patience_s: float,
     ) -> None:
-        """`may_know`: it was there before. `patience_s`: how long a node that may have begun it is looked for."""
+        """`may_know`: the node may have got the job before. `patience_s`: how long to retry a node that may have begun
+        the job."""
         self._calls = calls
         self._url = f"{url}/run/{show_job_id(assigned.job)}"
         self._blobs = blobs
@@ -118,7 +119,7 @@ class NodeJob:
         self._request = JobRequest(show_job_id(assigned.job))
 
     async def run(self) -> Outcome:
-        """Never raises but for being cancelled."""
+        """Raises only CancelledError."""
         try:
             payload = unpack(self._payload) if is_packed(self._payload) else self._payload
             self._payload = b""
@@ -129,11 +130,11 @@ class NodeJob:
         except Refused as no:
             return self._failed(no.code, no.message, ours=True)
         except Exception as error:
-            log.exception("%s failed in a way that nobody has thought of", self._url)
-            return self._failed("worker-error", f"the job could not be brought to its node: {error!r}"[:_WHY_CHARS_MAX])
+            log.exception("unexpected error url=%s", self._url)
+            return self._failed("worker-error", f"the job could not be sent to its node: {error!r}"[:_WHY_CHARS_MAX])
 
     def hang_up(self) -> None:
-        """Nothing was heard of the node for long: the connection is as good as dead."""
+        """Cut the connection, because the node was silent for too long."""
         if self._timeout is not None and not self._timeout.expired():
             self._timeout.reschedule(asyncio.get_running_loop().time())
 
@@ -144,7 +145,7 @@ class NodeJob:
         bare = self._may_know
         while True:
             try:
-                said = await self._ask(url, None if bare else file)
+                outcome = await self._ask(url, None if bare else file)
             except Lost as lost:
                 if lost.why == "refused" and not self._may_know:
                     return GivenBack(str(lost), unreached=True)
@@ -155,16 +156,16 @@ class NodeJob:
                 await asyncio.sleep(NODE_AGAIN_S)
                 continue
             lost_at = None
-            if isinstance(said, _Running):
+            if isinstance(outcome, _Running):
                 self._may_know = bare = True
-                await asyncio.sleep(said.after_s)
-            elif said is not None:
-                return said
-            else:  # It does not know the job, so nothing of it has begun there.
+                await asyncio.sleep(outcome.after_s)
+            elif outcome is not None:
+                return outcome
+            else:  # The node does not know the job, so it has begun nothing of it.
                 self._may_know = bare = False
 
     async def _ask(self, url: str, file: _Input | None) -> Outcome | _Running | None:
-        """None: it does not know the job, and was not told. Raises Lost."""
+        """None: the node does not know the job and needs the input. Raises Lost."""
         headers, body = ({}, None) if file is None else file.form()
         headers[HEADER] = self._digest
         try:
@@ -176,30 +177,30 @@ class NodeJob:
                 if answer.status == 200:
                     return await self._ended(answer)
                 problem = read_problem(await answer.read(_PROBLEM_BYTES_MAX))
-                return self._said(answer, problem, asked=file is None)
+                return self._outcome_of(answer, problem, is_bare=file is None)
         except TimeoutError:
-            raise Lost(f"{self._url} says nothing any more", "slow") from None
+            raise Lost(f"{self._url} stopped answering", "slow") from None
         finally:
             self._timeout = None
 
-    def _said(self, answer: HttpAnswer, problem: PeerProblem, *, asked: bool) -> Outcome | _Running | None:
+    def _outcome_of(self, answer: HttpAnswer, problem: PeerProblem, *, is_bare: bool) -> Outcome | _Running | None:
         status, code = answer.status, problem.code
-        # One that shuts down lets its jobs finish, and does not say which it has.
+        # A node that shuts down finishes its jobs, but does not say which ones it has.
         if status == 423 or (code == "stopping" and self._may_know):
             return _Running(_retry_after_s(answer))
         text = problem.detail or f"the node answered with status {status}"
         if status in {401, 403, 429, 503}:
             return GivenBack(text, unreached=False)
-        if asked and 400 <= status < 500 and code != "conflict":
+        if is_bare and 400 <= status < 500 and code != "conflict":
             return None
         return self._failed(code if code in CODES else "worker-error", text)
 
     async def _ended(self, answer: HttpAnswer) -> NodeAnswered:
-        """Raises Lost if it is cut off: then it is asked for again."""
+        """Raises Lost if the answer is cut off."""
         try:
             result, blobs = await result_of(answer, self._request, self._blobs)
         except Refused as no:
-            if no.code == "bad-result":  # Another node may do better, so it is not the job's end.
+            if no.code == "bad-result":  # Another node may do better: the leader may try again.
                 return self._failed("worker-error", no.message)
             return self._failed(no.code, no.message, ours=True)
         ok, reason = result.status == OK, result.reason or ""
@@ -208,7 +209,7 @@ class NodeJob:
         return NodeAnswered(ok, reason, encode(result), output, blobs, fault)
 
     def _failed(self, code: str, text: str, *, ours: bool = False) -> NodeAnswered:
-        """`ours`: the node is not to blame."""
+        """`ours`: the leader is to blame, not the node."""
         request, text = self._request, readable(text)
         failed = JobResult(
             request.job_id, request.client_id, request.exec_name, FAILED, stderr=f"wakugumi: {text}\n", reason=code
@@ -218,7 +219,7 @@ class NodeJob:
 
 
 class _Input:
-    """The one file of a job, and the form in which it is sent, as often as it takes."""
+    """The one file of a job; `form` encodes it for each request."""
 
     def __init__(self, name: str, content: bytes | int, size: int) -> None:
         """`content` is the bytes, or an open file."""
@@ -261,14 +262,14 @@ class _Input:
 
 
 async def _digest_of(request: JobRequest) -> bytes:
-    """A large input takes its time."""
+    """Digest of the request; of a large input in a thread."""
     if sum([len(file.content or b"") for file in request.files]) <= _SENT_BYTES:
         return request_digest(request)
     return await asyncio.to_thread(request_digest, request)
 
 
 def _open(blobs: LeaderBlobs, ref: BlobRef) -> int:
-    """A blob of the leader's as an open file. Raises Refused."""
+    """Open a blob of the leader. Raises Refused."""
     if blobs.store is not None:
         return blobs.store.open(ref.sha256)
     with tempfile.TemporaryDirectory(prefix="wakugumi-") as folder:
@@ -281,5 +282,5 @@ def _open(blobs: LeaderBlobs, ref: BlobRef) -> int:
 
 
 def _retry_after_s(answer: HttpAnswer) -> float:
-    said = seconds_in(answer.header("Retry-After"))
-    return _RETRY_AFTER_S if said is None else min(max(said, NODE_AGAIN_S), NODE_RETRY_AFTER_MAX_S)
+    seconds = seconds_in(answer.header("Retry-After"))
+    return _RETRY_AFTER_S if seconds is None else min(max(seconds, NODE_AGAIN_S), NODE_RETRY_AFTER_MAX_S)

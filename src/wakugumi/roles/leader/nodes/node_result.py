@@ -1,11 +1,11 @@
-"""How does a node's answer become a result, as a worker would have written it?
+"""How does a node's answer become a result in the form of a worker's?
 
-    head    Waku-Status, Waku-Exit-Code, …    the fields of the result
-    ZIP     stdout.txt and stderr.txt         its texts
-            the rest                          its archive
+    headers   Waku-Status, Waku-Exit-Code, …   fields of the result
+    ZIP       stdout.txt and stderr.txt        its texts
+              all other entries                its archive
 
-What is small stays in memory. What is larger is written where the leader's blobs come in, as it comes, and what of it
-does not fit a frame becomes a blob where it lies. A stranger's head may hold anything: what is of no use is left out.
+A small answer stays in memory. A larger one is written to the incoming folder of the leader's blobs as it arrives, and
+its parts that do not fit a frame become blobs there. Headers without a usable value are left out.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from wakugumi.wire.messages.references import BlobRef
 from wakugumi.wire.percent import percent_decoded
 
 _HELD_BYTES: Final = 1 * MIB
-"""Of an answer, in memory: what is larger goes to the disk as it comes."""
+"""Largest part of an answer in memory; a larger answer goes to disk in such parts."""
 _AT_ONCE_BYTES: Final = 16 * KIB
-"""A ZIP of this size is taken apart sooner than another thread would be found for it. Even one that grows a thousand
-times does not hold up the loop for long."""
+"""A ZIP up to this size is read in the loop, which is faster than a thread. Even if it grows a thousandfold, the loop
+is not blocked for long."""
 _TAIL_BYTES: Final = 64 * KIB
-"""What a result tells of stdout and stderr where it cannot tell all."""
+"""Length of stdout and stderr in a result whose texts are blobs."""
 _EXIT_CODE: Final = re.compile(r"-?[0-9]{1,9}")
 _COUNT: Final = re.compile(r"[0-9]{1,15}")
 
@@ -50,8 +50,8 @@ _COUNT: Final = re.compile(r"[0-9]{1,15}")
 async def result_of(
     answer: HttpAnswer, request: JobRequest, blobs: LeaderBlobs | None
 ) -> tuple[JobResult, tuple[str, ...]]:
-    """The result, and the blobs it names. Raises Lost if the answer is cut off, and Refused: `bad-result` if the node
-    is to blame, something else if we are."""
+    """The result and the blobs it names. Raises Lost if the answer is cut off, Refused `bad-result` if the node is to
+    blame, and Refused with another code if the leader is."""
     ok = answer.header("Waku-Status") == OK
     reason = None if ok else _word(answer, "Waku-Reason") or "exit"
     bare = JobResult(
@@ -73,12 +73,12 @@ async def result_of(
 
 
 def readable(text: str) -> str:
-    """What of it can be written down: bytes of a head that are no text come as halves of characters."""
+    """`text` with each undecodable byte of a header (a lone surrogate) replaced."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 class _Scratch:
-    """Where an answer is taken apart: in memory if it is small, else in files that are gone afterwards."""
+    """Holds an answer while it is read: in memory if small, else in files that are removed at the end."""
 
     def __init__(self, blobs: LeaderBlobs | None) -> None:
         self._blobs = blobs
@@ -92,13 +92,13 @@ class _Scratch:
     def __exit__(self, *_: object) -> None:
         self._closed = True
         for file in self._files:
-            with contextlib.suppress(OSError):  # What could not be written cannot be flushed either.
+            with contextlib.suppress(OSError):  # A failed write fails again when flushed.
                 file.close()
-            with contextlib.suppress(OSError):  # Most likely it has become a blob.
+            with contextlib.suppress(OSError):  # The file is gone if it became a blob.
                 os.unlink(file.name)
 
     async def receive(self, answer: HttpAnswer) -> IO[bytes]:
-        """All of it. Raises Lost, or Refused if it is more than anyone takes."""
+        """The whole body. Raises Lost, or Refused if it is too large."""
         held = bytearray()
         file: IO[bytes] | None = None
         size = 0
@@ -118,7 +118,7 @@ class _Scratch:
         return file
 
     def result(self, bare: JobResult, file: IO[bytes]) -> tuple[JobResult, tuple[str, ...]]:
-        """The result, and the blobs it names: what does not fit a frame. Raises Refused."""
+        """The result and the blobs it names, which do not fit a frame. Raises Refused."""
         large = not isinstance(file, BytesIO)
         texts = {name: self._new() if large else BytesIO() for name in ("stdout", "stderr")}
         entries = unsplice(file, texts)
@@ -126,7 +126,7 @@ class _Scratch:
         archive_bytes = file.seek(0, os.SEEK_END) if entries else 0
         if 4 * archive_bytes // 3 + 6 * sum(sizes.values()) < PAYLOAD_BYTES_MAX - KIB:
             return self._whole(bare, texts, file if entries else None), ()
-        if isinstance(file, BytesIO):  # Small as a ZIP, and large as what is in it.
+        if isinstance(file, BytesIO):  # A small ZIP with large content.
             texts = {name: self._moved(cast(BytesIO, text)) for name, text in texts.items()}
             file = self._moved(file)
         blobs: dict[str, BlobRef] = {}
@@ -139,7 +139,7 @@ class _Scratch:
         return msgspec.structs.replace(result, **blobs), tuple(ref.sha256 for ref in blobs.values())
 
     def _whole(self, bare: JobResult, texts: dict[str, IO[bytes]], archive: IO[bytes] | None) -> JobResult:
-        """With what fits; of a long text the end."""
+        """The result with its archive, if small, and the end of long texts."""
         size_max = PAYLOAD_BYTES_MAX if isinstance(texts["stdout"], BytesIO) else _TAIL_BYTES
         ends = {name: _end(text, size_max) for name, text in texts.items()}
         content = None if archive is None else _end(archive, PAYLOAD_BYTES_MAX)
@@ -178,17 +178,17 @@ class _Scratch:
         folder = Path(tempfile.gettempdir()) if store is None else store.incoming
         try:
             path = folder / f"wakugumi-answer-{token_hex(16)}"
-            file = open(path, "x+b", opener=_for_us_alone)  # noqa: SIM115 -- closed with the others
+            file = open(path, "x+b", opener=_private)  # noqa: SIM115 -- closed with the others
         except OSError as error:
             raise refused(error, "the node's answer cannot be written") from None
         self._files.append(file)
-        if self._closed:  # Whoever waited for it has left meanwhile.
+        if self._closed:  # The caller was cancelled meanwhile.
             self.__exit__()
-            raise Refused("cancelled", "nobody waits for the answer any more")
+            raise Refused("cancelled", "the request for this answer was cancelled")
         return file
 
 
-def _for_us_alone(path: str, flags: int) -> int:
+def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 

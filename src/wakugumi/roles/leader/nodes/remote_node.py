@@ -1,17 +1,16 @@
-"""How are nodes that a leader knows by their addresses workers of its own? (SPEC G1, G4)
+"""How is a node that a leader knows by address a worker of that leader? (SPEC G1, G4)
 
-Each has a RemoteNode, which stands for it in the leader's process: the leader's machine hears of it what it hears of
-any worker.
+A RemoteNode represents it in the leader's process and posts the events of a worker to the leader's machine.
 
-    GET /capacity    what it has free is offered as credit: every two seconds, and whenever one of its jobs has ended
-    assigned         POST /run/<job>, by a NodeJob; busy or not there: the job is given back, and the node rests
-    its own fault    an answer that a healthy node would not give: it rests, with a backoff, and is then tried with one
-                     job at a time
+    GET /capacity    free slots become credit: every two seconds, and whenever one of the node's jobs has ended
+    assigned         POST /run/<job>, by a NodeJob; a busy or absent node gives the job back, and rests
+    node's fault     after an answer that no healthy node gives, the node rests with a backoff, then gets one job at a
+                     time for a while
     cancelled        DELETE /jobs/<job>
-    no answer        it rests, with a backoff; what it runs goes on being asked for, and is lost like any worker's
+    no answer        the node rests with a backoff; its running jobs are asked for until they are lost, as a worker's
 
-Its id follows from its URL, so that a leader that was started anew knows what its last life gave to whom: it asks the
-same node for the same jobs before anybody else gets them. The nodes remember their jobs by their ids.
+The id follows from the URL. A restarted leader therefore knows which node had which jobs, and asks that node for them
+before another worker gets them. The nodes remember their jobs by id.
 """
 
 from __future__ import annotations
@@ -56,27 +55,27 @@ log = logging.getLogger("wakugumi.nodes")
 
 _NAMESPACE: Final = UUID("5d0e6b0d-7f1e-5c0b-9a53-6e6f64650000")
 _CAPACITY_BYTES_MAX: Final = 4_096
-_CALL_OFF_TRIES_MAX: Final = 5
-"""A node that answers polls, and this often not that it shall end a job, runs that to its end."""
-_TRIED_S: Final = 10.0
-"""After a rest for its own fault, a node has one job at a time for so long, or until one is done. Most faults show at
-once; and one whose jobs take hours is not to have only one of them for hours."""
+_CANCEL_TRIES_MAX: Final = 5
+"""After so many failed DELETE requests to a node that answers polls, its job runs to its end."""
+_TRIAL_S: Final = 10.0
+"""After a rest for its own fault, a node gets one job at a time for so long, or until one ends without its fault. Most
+faults show at once, and a node with long jobs must not run only one of them for hours."""
 _NOT_YET: Final = "it has not answered yet"
 
 
 class RemoteNodes:
-    """All nodes of one leader. Make it inside a running loop, and close it before the leader."""
+    """All nodes of one leader. Create it inside a running loop, and close it before the leader."""
 
     def __init__(
         self, hub: Hub, blobs: LeaderBlobs | None, nodes: Sequence[NodeAt], tls: ssl.SSLContext | None = None
     ) -> None:
         self._questions = HttpClient(tls)
-        """Apart from the jobs: of each node one poll and one cancel are under way, and no job keeps them waiting."""
+        """Separate from the jobs' connections, so that polls and cancels never wait for a job."""
         hub.has_nodes = True
         self.all = [RemoteNode(hub, blobs, HttpClient(tls), self._questions, node) for node in nodes]
 
     async def close(self) -> None:
-        """The nodes go on with what they run."""
+        """The nodes continue their jobs."""
         await asyncio.gather(*(node.close() for node in self.all))
         await self._questions.close()
 
@@ -87,11 +86,11 @@ class _Capacity(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Kind(NamedTuple):
-    """What a node says of itself beside its capacity."""
+    """Properties that a node reports with its capacity."""
 
     as_root: bool = False
     env: bool = False
-    """It takes variables."""
+    """Jobs may set environment variables."""
 
 
 class RemoteNode:
@@ -105,45 +104,45 @@ class RemoteNode:
         self._hub = hub
         self._blobs = blobs
         self._calls = calls
-        """Its own: one that hangs takes nobody else's connections."""
+        """A client of its own: a node that hangs uses no other node's connections."""
         self._questions = questions
         self._post = hub.drive.post
         self._tasks = Tasks()
         self._running: dict[JobId, tuple[NodeJob, asyncio.Task[None]]] = {}
-        self._told = 0
-        """Credit that was offered and not used, as far as we have heard."""
+        self._offered = 0
+        """Credit that the leader has not used yet."""
         self._capacity = _Capacity(0, 0)
+        """The last report of the node, less the jobs that have ended since."""
         self._kind = _Kind()
-        """What the node said last, less what has ended since."""
         self._rests = _NOT_YET
         self._failures = 0
-        """Of the node, one after the other, without a sign of life."""
+        """Consecutive failures to reach the node."""
         self._away_until = 0.0
-        """It is not looked for before, because of these."""
+        """Time of the next poll while `_failures` is above 0."""
         self._declines = 0
-        """Jobs that it was too busy for, although it had said otherwise; since the last one that it did."""
+        """Jobs that the node declined as busy since its last finished job, although it had reported free slots."""
         self._faults = 0
-        """Jobs that it failed by its own fault; since the last one that it did. A poll says nothing about that."""
+        """Jobs that failed by the node's fault since its last good answer. A poll does not reset this."""
         self._rest_until = 0.0
-        """It gets no job before, because of either."""
-        self._heard_at = asyncio.get_running_loop().time()
-        self._left: dict[JobId, int] = {}
-        """What it may still run, and nobody wants of it any more; how often it was told so in vain."""
-        self._calling_off: asyncio.Task[None] | None = None
-        self._news = asyncio.Event()
+        """The node gets no job before this time, because of `_declines` or `_faults`."""
+        self._alive_at = asyncio.get_running_loop().time()
+        self._unwanted: dict[JobId, int] = {}
+        """Unwanted jobs that the node may still run, with the number of failed DELETE requests."""
+        self._cancelling: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
         self._held: set[JobId] = set()
-        """What it was given in an earlier life of the leader."""
+        """Jobs of the node from before the leader's restart."""
         self.conn = ConnId(0)
         self._join(hub.jobs_of(self.id))
         self._tasks.start_loop(self._watch, name=f"node {node.url}")
-        self._tasks.start_loop(self._listen, name=f"silence of node {node.url}")
+        self._tasks.start_loop(self._watch_silence, name=f"silence of node {node.url}")
 
     async def close(self) -> None:
         await self._tasks.close()
         await self._calls.close()
         self._hub.local_peers.pop(self.conn, None)
 
-    # What dispatch asks for.
+    # Effects of the leader's machine.
 
     def perform(self, effect: LeaderDo) -> None:
         match effect:
@@ -154,20 +153,20 @@ class RemoteNode:
             case ev.TellWhenPeerWritten():  # Each job has a connection of its own.
                 self._post(ev.PeerWritten(self.conn))
             case ev.Complain():
-                log.warning("node %s: %s", self.node.url, effect.text)
+                log.warning("peer problem node=%s: %s", self.node.url, effect.text)
             case ev.Close():
                 self._hub.local_peers.pop(self.conn, None)
                 self._post(ev.Left(self.conn))
                 self._join(tuple(self._running))
-            case _:  # A welcome: we know the leader.
+            case _:  # A welcome needs no action.
                 pass
 
     def _join(self, held: tuple[JobId, ...]) -> None:
-        """Say who it is and what it has, as a worker does. Until it has answered it rests."""
+        """Join as a worker with these jobs. The node rests until its first answer."""
         self.conn = self._hub.new_conn()
         self._hub.local_peers[self.conn] = self
         self._held.update(job for job in held if job not in self._running)
-        self._told = 0
+        self._offered = 0
         self._post(
             ev.WorkerJoined(
                 self.conn,
@@ -196,9 +195,9 @@ class RemoteNode:
             return
         is_held = job in self._held
         self._held.discard(job)
-        self._left.pop(job, None)
+        self._unwanted.pop(job, None)
         if not is_held:
-            self._told = max(0, self._told - 1)
+            self._offered = max(0, self._offered - 1)
         node_job = NodeJob(
             self._calls,
             self.node.url,
@@ -233,9 +232,9 @@ class RemoteNode:
         self._ended(job, outcome)
 
     def _ended(self, job: JobId, outcome: Outcome) -> None:
-        """If it has to rest that is said first: what is tried again goes to another."""
+        """Post a rest before the outcome, so that a retry goes to another worker."""
         if isinstance(outcome, NodeAnswered):
-            self._heard()
+            self._mark_alive()
             self._declines = 0
             if outcome.fault:
                 self._faulty(outcome.fault)
@@ -252,36 +251,36 @@ class RemoteNode:
             self._post(ev.Declined(self.conn, job))
         else:
             why = readable(outcome.why)
-            log.warning("job %s is lost at node %s: %s", show_job_id(job), self.node.url, why)
+            log.warning("job lost job=%s node=%s: %s", show_job_id(job), self.node.url, why)
             self._faulty(why)
             failed = JobResult(show_job_id(job), status=FAILED, stderr=why, reason="worker-lost")
             self._post(ev.Acked(self.conn, job, False, "worker-lost", encode(failed), why))
             self._let_go(job)
 
-    # What nobody wants of it any more.
+    # Unwanted jobs.
 
     def _let_go(self, job: JobId) -> None:
-        """It may still run there, and need not."""
-        self._left[job] = 0
-        if len(self._left) > NODE_LEFT_MAX:
-            del self._left[next(iter(self._left))]
-        self._call_off_soon()
+        """Cancel a job that the node may still run."""
+        self._unwanted[job] = 0
+        if len(self._unwanted) > NODE_LEFT_MAX:
+            del self._unwanted[next(iter(self._unwanted))]
+        self._cancel_soon()
 
-    def _call_off_soon(self) -> None:
-        if self._left and (self._calling_off is None or self._calling_off.done()):
-            self._calling_off = self._tasks.start(self._call_off(), name=f"cancel jobs at {self.node.url}")
+    def _cancel_soon(self) -> None:
+        if self._unwanted and (self._cancelling is None or self._cancelling.done()):
+            self._cancelling = self._tasks.start(self._cancel_unwanted(), name=f"cancel jobs at {self.node.url}")
 
-    async def _call_off(self) -> None:
-        """One after the other, until one is not answered: then again when the node is next heard of."""
-        while (job := next(iter(self._left), None)) is not None:
-            told = await self._is_called_off(job)
-            tries = self._left.pop(job, None)
-            if not told:
-                if tries is not None and tries + 1 < _CALL_OFF_TRIES_MAX:
-                    self._left[job] = tries + 1  # Behind the others.
+    async def _cancel_unwanted(self) -> None:
+        """Cancel unwanted jobs one by one. After a failure the rest waits for the next answered poll."""
+        while (job := next(iter(self._unwanted), None)) is not None:
+            is_cancelled = await self._send_cancel(job)
+            tries = self._unwanted.pop(job, None)
+            if not is_cancelled:
+                if tries is not None and tries + 1 < _CANCEL_TRIES_MAX:
+                    self._unwanted[job] = tries + 1  # Now the last one.
                 return
 
-    async def _is_called_off(self, job: JobId) -> bool:
+    async def _send_cancel(self, job: JobId) -> bool:
         url = f"{self.node.url}/jobs/{show_job_id(job)}"
         try:
             async with asyncio.timeout(NODE_POLL_TIMEOUT_S), self._questions.call("DELETE", url) as answer:
@@ -289,7 +288,7 @@ class RemoteNode:
         except (Lost, TimeoutError):
             return False
 
-    # Its health, and what it has free.
+    # Health and free slots.
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
@@ -299,12 +298,12 @@ class RemoteNode:
             except (Lost, PeerError) as error:
                 self._failed(str(error))
             except Exception as error:
-                log.exception("node %s cannot be asked", self.node.url)
+                log.exception("poll failed node=%s", self.node.url)
                 self._failed(repr(error))
             else:
-                self._heard()
+                self._mark_alive()
                 self._post(ev.PeerHeard(self.conn, 0.0))
-                self._call_off_soon()
+                self._cancel_soon()
                 self._offer()
             now = loop.time()
             if self._failures:
@@ -313,17 +312,17 @@ class RemoteNode:
                 pause_s = min(NODE_POLL_S, self._rest_until - now)
             else:
                 pause_s = NODE_POLL_S
-            self._news.clear()
+            self._wake.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
-                    await self._news.wait()
+                    await self._wake.wait()
 
-    async def _listen(self) -> None:
-        """A machine that is gone says nothing on the connections on which its answers are waited for."""
+    async def _watch_silence(self) -> None:
+        """Cut the connections of a silent node: a lost machine closes none of them."""
         loop = asyncio.get_running_loop()
         hung_up_at = 0.0
         while True:
-            silent_s = loop.time() - max(self._heard_at, hung_up_at)
+            silent_s = loop.time() - max(self._alive_at, hung_up_at)
             if silent_s < SILENCE_MAX_S:
                 await asyncio.sleep(SILENCE_MAX_S - silent_s)
                 continue
@@ -344,68 +343,68 @@ class RemoteNode:
         try:
             capacity = read_json(body, _Capacity)
         except Unreadable:
-            raise PeerError(f"{url} answered with something that is no capacity") from None
+            raise PeerError(f"{url} answered with no capacity: the body is not {{running, limit}}") from None
         if capacity.running < 0 or capacity.limit < 0:
-            raise PeerError(f"{url} answered with numbers below zero")
+            raise PeerError(f"{url} answered with a negative capacity")
         takes = [word.strip() for word in (answer.header(TAKES) or "").split(",")]
         kind = _Kind(answer.header(RUNS_AS) == ROOT, ENV in takes)
-        if kind != self._kind:  # Before it offers anything: it may be of another version now.
+        if kind != self._kind:  # Posted before any credit: the node may have another version now.
             self._kind = kind
             self._post(ev.Described(self.conn, kind.as_root, kind.env))
         return capacity
 
-    def _heard(self) -> None:
-        self._heard_at = asyncio.get_running_loop().time()
+    def _mark_alive(self) -> None:
+        self._alive_at = asyncio.get_running_loop().time()
         if self._failures:
-            self._failures = self._faults = 0  # It may have been started anew.
-            log.info("node %s is back", self.node.url)
+            self._failures = self._faults = 0  # The node may have been restarted.
+            log.info("node is back node=%s", self.node.url)
 
     def _offer(self) -> None:
-        """As much credit as it has slots free, unless it rests. What others give it to run counts, too."""
+        """Post free slots as credit, unless the node rests. Jobs of other leaders use slots, too."""
         now = asyncio.get_running_loop().time()
         if self._failures or self._rest_until > now:
             return
         if self._rests:
             if self._rests == _NOT_YET:
-                log.info("node %s is there: %d slots", self.node.url, self._capacity.limit)
+                log.info("node joined node=%s slots=%d", self.node.url, self._capacity.limit)
             self._rests = ""
             self._post(ev.Rested(self.conn, ""))
-        limit = min(self._capacity.limit, CREDIT_MAX, CALLS_MAX)  # Each of its jobs is a connection.
-        amount = limit - max(self._capacity.running, len(self._running)) - self._told
-        if self._faults and now < self._rest_until + _TRIED_S:
-            amount = min(amount, 1 - len(self._running) - self._told)
+        limit = min(self._capacity.limit, CREDIT_MAX, CALLS_MAX)  # Each job needs a connection.
+        amount = limit - max(self._capacity.running, len(self._running)) - self._offered
+        if self._faults and now < self._rest_until + _TRIAL_S:
+            amount = min(amount, 1 - len(self._running) - self._offered)
         if amount > 0:
-            self._told += amount
+            self._offered += amount
             self._post(ev.Credited(self.conn, amount))
 
     def _busy(self, why: str) -> None:
-        """It took no job, although it had said that it would."""
+        """The node declined a job although it had reported a free slot."""
         now = asyncio.get_running_loop().time()
-        if self._rest_until <= now:  # Several at once say the same.
+        if self._rest_until <= now:  # Several declined at once count as one.
             self._declines += 1
             self._rest_until = now + backoff_s(self._declines, random.random())
         self._rest(why)
 
     def _faulty(self, why: str) -> None:
-        """It answers, and not as one should whose disk and programs are well."""
+        """The node answers, but its disk or its programs fail."""
         now = asyncio.get_running_loop().time()
         if self._rest_until <= now:
             self._faults += 1
             self._rest_until = now + backoff_s(self._faults, random.random())
-            log.warning("node %s rests: %s", self.node.url, readable(why))
+            log.warning("node rests node=%s: %s", self.node.url, readable(why))
         self._rest(why)
 
     def _failed(self, why: str) -> None:
         now = asyncio.get_running_loop().time()
         if self._away_until <= now or not self._failures:
             if not self._failures:
-                log.warning("node %s is out of order: %s", self.node.url, readable(why))
+                log.warning("node is out of order node=%s: %s", self.node.url, readable(why))
             self._failures += 1
             self._away_until = now + backoff_s(self._failures, random.random())
         self._rest(why)
 
     def _rest(self, why: str) -> None:
-        self._news.set()  # It is looked at again when its time has come.
+        self._wake.set()  # The next poll may be due earlier.
         self._rests = readable(why)
-        self._told = 0
+        self._offered = 0
         self._post(ev.Rested(self.conn, self._rests))
