@@ -37,7 +37,6 @@ ALLOWED: dict[str, tuple[int, int, int]] = {
     "app/work": (27, 1, 0),
     "core/client": (34, 0, 0),
     "core/leader": (94, 0, 8),
-    "core/runner": (48, 0, 5),
     "roles/client": (73, 1, 1),
     "roles/leader": (64, 1, 0),
     "roles/runner": (56, 0, 1),

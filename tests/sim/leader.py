@@ -373,7 +373,7 @@ def _send_rested(peer: Peer, _effect: ev.SendRested) -> None:
 
 
 def _send_heartbeat(peer: Peer, _effect: ev.SendPeerHeartbeat) -> None:
-    peer.send(sev.LeaderHeard() if peer.is_worker else fev.Heard(peer.their_conn))
+    peer.send(sev.LeaderAlive() if peer.is_worker else fev.Heard(peer.their_conn))
 
 
 def _tell_when_written(peer: Peer, _effect: ev.TellWhenPeerWritten) -> None:

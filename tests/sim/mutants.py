@@ -518,7 +518,7 @@ MUTANTS: Final = (
         "sick-worker-keeps-its-credit",
         "runner/assignments",
         "            if credit.keeps:\n                credit.kept += slots\n            elif",
-        "            if self._health.unknown:\n                credit.kept += slots\n            elif",
+        "            if self._health.unacknowledged:\n                credit.kept += slots\n            elif",
         "a machine that cannot start programs goes on offering its slots, once the leader knows that it is sick",
     ),
     Mutant(

@@ -339,7 +339,7 @@ class Line:
 
     def on_alive(self) -> None:
         if self._lives() and not self.deaf:
-            self.worker.post(ev.LeaderHeard())
+            self.worker.post(ev.LeaderAlive())
 
     def on_blocked(self, blocked: bool) -> None:
         """`slots` asks when what it said is written."""

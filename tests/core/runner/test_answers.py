@@ -109,5 +109,5 @@ def test_a_job_that_was_assigned_anew_is_answered_when_it_is_done() -> None:
     machine.answers.loaded(ResultLoaded(A, True, b"result"))
     assert machine.said() == []
     machine.answers.end()
-    assert not machine.answers.telling
+    assert not machine.answers.sends_results
     assert machine.answers.again.is_idle

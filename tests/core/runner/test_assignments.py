@@ -35,7 +35,7 @@ class Machine:
         self.said()
 
     def said(self) -> list[SlotsDo]:
-        self.state.credit.tell()
+        self.state.credit.take_offered()
         said = [each for each in self.state.take_steps() if not isinstance(each, MeasureCpu)]
         self.state.check()
         return said

@@ -41,8 +41,8 @@ def test_a_machine_that_leaves_or_is_too_small_says_no() -> None:
 def test_a_result_is_told_once_and_only_to_those_who_wait() -> None:
     callers, do = wanted()
     do.clear()
-    callers.tell(A, b"result", b"digest", kept=True)
-    callers.tell(A, b"result", b"digest")
+    callers.answer(A, b"result", b"digest", kept=True)
+    callers.answer(A, b"result", b"digest")
     assert do == [AnswerCaller(A, b"result", b"digest", True)]
     assert not callers.asked
 

@@ -11,7 +11,7 @@ def offered(slots: int) -> Credit:
     """All slots are the leader's to use."""
     credit = Credit(slots)
     credit.offer(slots)
-    assert credit.tell() == slots
+    assert credit.take_offered() == slots
     credit.check(0, 0, listening=True, offering=True)
     return credit
 
@@ -32,9 +32,9 @@ def test_slots_that_are_held_are_offered_in_the_order_of_their_time() -> None:
     credit.hold(2, 10.0)
     assert credit.held == [10.0, 10.0, 20.0]
     credit.offer_held(10.0)
-    assert (credit.tell(), credit.held) == (2, [20.0])
+    assert (credit.take_offered(), credit.held) == (2, [20.0])
     credit.offer_all_held()
-    assert (credit.tell(), credit.held) == (1, [])
+    assert (credit.take_offered(), credit.held) == (1, [])
     credit.check(0, 0, listening=True, offering=True)
 
 
@@ -44,9 +44,9 @@ def test_a_sick_machine_keeps_what_the_leader_has_not_heard_of() -> None:
     credit.hold(1, 10.0)
     credit.offer(1)
     credit.keeps = True
-    credit.keep_unheard()
+    credit.keep_unsent()
     credit.offer(1)
-    assert (credit.kept, credit.held, credit.tell()) == (3, [], 0)
+    assert (credit.kept, credit.held, credit.take_offered()) == (3, [], 0)
     credit.void(0)
     assert (credit.kept, credit.credit) == (4, 0)
     credit.check(0, 0, listening=True, offering=True)
@@ -79,9 +79,9 @@ def test_a_job_without_credit_takes_a_slot_that_was_not_told() -> None:
     assert credit.pay(3)
     credit.hold(1, 10.0)
     credit.offer(1)
-    assert [credit.take_unheard() for _ in range(3)] == [True, True, False]
+    assert [credit.take_unsent() for _ in range(3)] == [True, True, False]
     credit.keeps, credit.kept = True, 1
-    assert credit.take_unheard()
+    assert credit.take_unsent()
     assert credit.kept == 0
 
 
@@ -97,7 +97,7 @@ def test_a_machine_that_leaves_offers_no_more_and_its_credit_stays() -> None:
     assert credit.pay(2)
     credit.hold(1, 10.0)
     credit.offer(1)
-    credit.withdraw_unheard()
+    credit.withdraw_unsent()
     assert credit.credit == 1
     credit.check(0, 0, listening=True, offering=False)
 

@@ -22,7 +22,7 @@ class Machine:
         self.line.welcomed(NOW)
         self.health.welcomed(rests=rests)
         self.credit.offer(1)
-        self.credit.tell()
+        self.credit.take_offered()
         self.credit.offer(1)
 
     def said(self) -> list[SlotsDo]:
@@ -37,14 +37,14 @@ def test_a_sick_machine_is_told_once_and_keeps_its_slots_until_it_is_well() -> N
     machine.health.fall_sick("disk", "full", NOW)
     machine.health.fall_sick("disk", "full", NOW)
     assert machine.said() == [HealthChanged("full"), SendResting("full")]
-    assert (machine.credit.kept, machine.health.gives_back(), machine.health.unknown) == (1, True, 1)
+    assert (machine.credit.kept, machine.health.gives_back(), machine.health.unacknowledged) == (1, True, 1)
     machine.health.probed("", NOW)
     assert machine.said() == [HealthChanged(""), SendResting("")]
     assert machine.credit.kept == 1, "the leader has not said that it knows of the first"
-    assert machine.health.known()
+    assert machine.health.acknowledged()
     machine.health.offer_kept()
     assert (machine.credit.kept, machine.credit.offered) == (0, 1)
-    assert not machine.health.known()
+    assert not machine.health.acknowledged()
 
 
 def test_probes_are_further_and_further_apart() -> None:

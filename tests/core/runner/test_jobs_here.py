@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wakugumi.core.ids import JobId
-from wakugumi.core.runner.jobs_here import JobsHere, Look, Wish
+from wakugumi.core.runner.jobs_here import JobsHere, Lookup, PendingRun
 
 A, B, C, D = (JobId(number.to_bytes(16, "little")) for number in range(1, 5))
 
@@ -14,8 +14,8 @@ def some() -> JobsHere:
     """One job in each place, of four slots."""
     jobs = JobsHere()
     jobs.running[A] = 2
-    jobs.looking[B] = Look(b"b", False, 1)
-    jobs.due[C] = Wish(b"c", 2)
+    jobs.looking[B] = Lookup(b"b", False, 1)
+    jobs.due[C] = PendingRun(b"c", 2)
     jobs.waiting[D] = b"d"
     jobs.check(4)
     return jobs
@@ -32,8 +32,8 @@ def test_what_has_not_begun_begins_with_what_was_assigned_last() -> None:
     for job in (A, B, C, D):
         jobs.repeat(job, b"new")
     assert jobs.repeated == {A: b"new"}
-    assert jobs.looking[B] == Look(b"new", False, 1)
-    assert jobs.due[C] == Wish(b"new", 2)
+    assert jobs.looking[B] == Lookup(b"new", False, 1)
+    assert jobs.due[C] == PendingRun(b"new", 2)
     assert jobs.waiting[D] == b"new"
     jobs.cancelling[A] = None
     jobs.repeat(A, b"newer")
@@ -72,6 +72,6 @@ def test_a_job_in_two_places_or_one_that_waits_beside_a_free_slot_is_noticed() -
     with pytest.raises(AssertionError, match="a slot is free"):
         jobs.check(1)
     jobs = JobsHere()
-    jobs.due[A] = Wish(b"a", 1)
+    jobs.due[A] = PendingRun(b"a", 1)
     with pytest.raises(AssertionError, match="has room"):
         jobs.check(1)

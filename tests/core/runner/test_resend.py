@@ -31,7 +31,7 @@ def owing(count: int) -> tuple[FinishedJobs, Resending]:
 def all_next(again: Resending) -> list[JobId]:
     jobs = []
     while (each := again.next(nothing_is)) is not None:
-        again.look(each)
+        again.search(each)
         jobs.append(each)
     again.check()
     return jobs
@@ -63,13 +63,13 @@ def test_what_is_fetched_is_told_once_and_not_if_it_is_answered_otherwise() -> N
     assert list(again.fetch([job(0), job(7), job(7), job(8)])) == []
     assert again.is_promised
     assert again.next(nothing_is) == job(0)
-    again.told(job(0), confirms=True)
+    again.sent(job(0), confirms=True)
     assert again.next(lambda each: each == job(8)) == job(7), "0 is owed, and told as such"
-    again.look(job(7))
-    assert again.is_looked_for(job(7))
-    assert not again.is_looked_for(job(0))
+    again.search(job(7))
+    assert again.is_searched(job(7))
+    assert not again.is_searched(job(0))
     assert again.next(lambda each: each == job(8)) is None
-    again.told(job(7), confirms=False)
+    again.sent(job(7), confirms=False)
     assert not again.is_promised
     assert kept.owes(job(0))
 

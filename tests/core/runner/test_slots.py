@@ -43,7 +43,7 @@ from wakugumi.core.runner.events import (
     ForgetResult,
     HangUpOnLeader,
     KillProgram,
-    LeaderHeard,
+    LeaderAlive,
     LeaderWelcomed,
     LinkLost,
     LoadResult,
@@ -412,7 +412,7 @@ def test_a_finished_job_is_known_for_its_time_and_then_forgotten() -> None:
     script.hear(*assigned(A, B))
     script.hear(ended(A), ResultsConfirmed((A,)))
     script.tick(DONE_TTL_S - CLEAN_UP_S)
-    script.hear(LeaderHeard(), LinkLost(), Opened(), LeaderWelcomed())
+    script.hear(LeaderAlive(), LinkLost(), Opened(), LeaderWelcomed())
     assert script.hear(*assigned(A)) == [LoadResult(A)]
     script.hear(ResultLoaded(A, True, RESULT), LinkLost(), ended(B))
     script.tick(CLEAN_UP_S)
@@ -875,7 +875,7 @@ def test_an_own_leader_gets_heartbeats_and_an_old_one_none() -> None:
 
 @pytest.mark.spec("L3")
 @pytest.mark.parametrize(
-    "sign", [LeaderHeard(), ResultsConfirmed((A,)), Fetched(()), Cancelled((A,)), Assigned(A, REQUEST)]
+    "sign", [LeaderAlive(), ResultsConfirmed((A,)), Fetched(()), Cancelled((A,)), Assigned(A, REQUEST)]
 )
 def test_silence_ends_the_connection_and_any_word_is_a_sign_of_life(sign: SlotsEvent) -> None:
     script = with_own_leader()
@@ -954,7 +954,7 @@ def test_a_sick_machine_probes_by_itself_less_and_less_often() -> None:
         said: list[SlotsDo] = []
         for _ in range(4):
             assert Probe() not in said
-            script.hear(LeaderHeard())
+            script.hear(LeaderAlive())
             said = script.tick(pause_s / 4)
         assert Probe() in said
         assert script.hear(Probed(SICK)) == []

@@ -6,7 +6,7 @@ import pytest
 
 from wakugumi.core.ids import JobId
 from wakugumi.core.runner.events import LoadResult
-from wakugumi.core.runner.jobs_here import Wish
+from wakugumi.core.runner.jobs_here import PendingRun
 from wakugumi.core.runner.slots_state import SlotsState
 
 A, B = (JobId(number.to_bytes(16, "little")) for number in (1, 2))
@@ -28,7 +28,7 @@ def test_a_slot_that_is_due_is_not_free_though_nothing_runs_in_it() -> None:
     new = state()
     new.jobs.running[A] = 1
     assert (new.unused(), new.free(), new.is_done()) == (1, 1, False)
-    new.jobs.due[B] = Wish(b"request", 2)
+    new.jobs.due[B] = PendingRun(b"request", 2)
     assert (new.unused(), new.free()) == (1, 0)
 
 
@@ -40,7 +40,7 @@ def test_a_machine_that_leaves_is_free_for_nobody() -> None:
 
 def test_a_job_that_the_disk_is_asked_for_is_here() -> None:
     new = state()
-    new.callers.asked[A] = Wish(b"request", 1)
+    new.callers.asked[A] = PendingRun(b"request", 1)
     assert new.has(A)
     assert not new.is_done()
 

@@ -1,10 +1,10 @@
-"""How a worker or node uses its slots: credit for leaders, places for callers, and results that are still asked for.
+"""How a worker or node uses its slots: credit for leaders, places for callers, and unconfirmed results.
 
 `slots` is the machine, driven by `roles/runner/station.py`.
 
-    borrowed    of a slot: a caller's job runs in it, although a leader was offered it as credit
-    due         of a job: its leader paid for it with credit that is borrowed; it takes the next slots that come free
-    held back   of credit: other programs use so much of the CPU that it is offered a little later
-    sick        of a machine: it cannot start programs, and its worker rests
-    owed        of a result: its leader has not confirmed it yet
+    borrowed    slot in which a caller's job runs although it was offered to a leader as credit
+    due         job assigned for borrowed credit; takes the next slots that come free
+    held back   credit that is offered later because other programs use the CPU
+    sick        machine that cannot start programs; its worker rests
+    owed        result that the leader has not confirmed yet
 """

@@ -1,7 +1,7 @@
-"""Which results does the leader get now, and which are read from the disk first? (SPEC W4, W7)
+"""Which results are sent to the leader now, and which are read from the disk first? (SPEC W4, W7)
 
-Which results answer a repeated assignment is decided by the rule at the top of `finished`; how many may be on their way
-at once, by `resend`.
+The rule at the top of `finished` decides which results answer a repeated assignment; `resend`, how many may be in
+flight.
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ from wakugumi.core.runner.resend import Resending
 
 
 class Answers:
-    """What the leader at this line is told of finished jobs."""
+    """Results for the connected leader."""
 
-    __slots__ = ("_do", "_is_theirs", "_kept", "_line", "again", "telling")
+    __slots__ = ("_do", "_is_theirs", "_kept", "_line", "again", "sends_results")
 
     def __init__(
         self, line: LineToLeader, kept: FinishedJobs, is_theirs: Callable[[JobId], bool], do: list[SlotsDo]
     ) -> None:
-        """A job that `is_theirs` is here, and the leader is answered when it is done."""
+        """`is_theirs`: the job is here, and the leader gets its answer when it ends."""
         self._line = line
         self._kept = kept
         self._is_theirs = is_theirs
         self._do = do
         self.again = Resending(kept)
-        self.telling = False
-        """The leader at this line gets results."""
+        self.sends_results = False
+        """The connected leader gets results."""
 
     def begin(self) -> None:
-        """From now on the leader gets results, first all that it is owed."""
-        if not self.telling:
-            self.telling = True
+        """Send results from now on, first all that are owed."""
+        if not self.sends_results:
+            self.sends_results = True
             self.again.begin()
             self.send_more()
 
     def end(self) -> None:
-        """It is gone."""
-        self.telling = False
+        """The leader is gone."""
+        self.sends_results = False
         self.again.end()
 
     def answer(self, job: JobId, payload: bytes, request: bytes) -> None:
-        """Tell the leader, or have it told when the line is written."""
+        """Send the result now, or once the connection has written earlier ones."""
         again = self.again
         if again.is_full:
             again.wait(job)
             return
         self._do.append(ev.SendAck(job, payload, request))
-        if again.gave(len(payload)):
+        if again.count_unwritten(len(payload)):
             self._do.append(ev.TellWhenResultsWritten())
         if self._line.kind is LeaderKind.OLD:
             self._kept.deliver(job)
@@ -69,7 +69,7 @@ class Answers:
             self.send_more()
 
     def fetch(self, jobs: Sequence[JobId]) -> None:
-        """The leader waits for these, of an earlier life."""
+        """The leader waits for these results of an earlier life."""
         if self._line.kind is not LeaderKind.OWN:
             return
         for job in self.again.fetch(jobs):
@@ -78,23 +78,23 @@ class Answers:
         self.send_more()
 
     def send_more(self) -> None:
-        """Results that wait, as many as may be on their way; to an old leader, which confirms nothing, all of them."""
+        """Send waiting results, as many as may be in flight; an old leader confirms nothing and gets all of them."""
         while (job := self.again.next(self._is_theirs)) is not None:
             owed = self._kept.owed_here(job)
             if owed is None:
-                self.again.look(job)
+                self.again.search(job)
                 self._do.append(ev.LoadResult(job))
             else:
                 self._send_again(job, *owed)
 
     def loaded(self, found: ev.ResultLoaded) -> None:
-        """The disk was asked for a result that is to be told again."""
+        """The disk has answered for a result that is sent again."""
         job, owed = found.job, self._kept.owes(found.job)
-        if self._is_theirs(job):  # Assigned anew meanwhile: that is what its leader waits for now.
+        if self._is_theirs(job):  # Assigned again meanwhile: the leader waits for the new run.
             self.again.drop(job)
         elif found.payload is None or (found.reason == CANCELLED and not owed):
-            # The leader was told of a result and waits for it: it must hear that there is none. A cancelled one is
-            # none either, for nobody fetches what he has cancelled: it is wanted after all.
+            # The leader waits for this result and must learn that there is none. A cancelled result counts as none: the
+            # leader fetches the job, so it is wanted again.
             self.again.drop(job)
             self._kept.forget(job)
             self._do.append(ev.SendFailure(job, "worker-error", "its result is no longer on the worker's disk"))
@@ -108,5 +108,5 @@ class Answers:
         if self.again.is_full:
             self.again.wait(job)
             return
-        self.again.told(job, confirms=self._line.kind is LeaderKind.OWN)
+        self.again.sent(job, confirms=self._line.kind is LeaderKind.OWN)
         self.answer(job, payload, request)

@@ -1,9 +1,10 @@
-"""What becomes of a job that the leader or a caller gave to this machine, and who gets its slots when it has ended?
+"""How does a job go on that the leader or a caller gave to this machine, and who gets its slots when it has ended?
 
-    assign ─► looked for on the disk ─► started ─► ended ─► answered; its slots: repaid, taken by who waits, or offered
+    assign ─► looked up on the disk ─► started ─► ended ─► answered; its slots: repaid, taken by waiting jobs, or
+    offered
         └─ answered, given back by a sick machine, due, or waiting
 
-What is due takes the next slots that come free, before any new caller.
+Due jobs take the next slots that come free, before any new caller.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from wakugumi.core.ids import JobId
 from wakugumi.core.runner import events as ev
 from wakugumi.core.runner.callers import STOPPING
 from wakugumi.core.runner.finished import CANCELLED
-from wakugumi.core.runner.jobs_here import Look, Wish
+from wakugumi.core.runner.jobs_here import Lookup, PendingRun
 from wakugumi.core.runner.leader_line import LeaderKind
 from wakugumi.core.runner.slots_state import SlotsState
 from wakugumi.limits.runner import CREDIT_HELD_MAX_S
@@ -25,8 +26,6 @@ _NOT_STARTED: Final = "cancelled before it was started"
 
 
 class Assignments:
-    """The course of each job on this machine."""
-
     __slots__ = (
         "_answers",
         "_callers",
@@ -61,7 +60,7 @@ class Assignments:
     def assign(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
         paid = self._credit.pay(slots)
         if self._jobs.has(job):
-            # It is answered when it is done (W4), and gives its credit back (F7).
+            # The running job answers this assignment when it ends (W4); the credit goes back (F7).
             self._callers.ours.discard(job)
             self._jobs.repeat(job, payload)
             if paid:
@@ -72,19 +71,19 @@ class Assignments:
             self._give_back(job)
             self._release(slots, now)
         elif self._credit.borrowed and (self._jobs.due or self._state.unused() < slots):
-            self._jobs.due[job] = Wish(payload, slots)
+            self._jobs.due[job] = PendingRun(payload, slots)
         else:
             self._fill(job, payload, slots, now)
 
     def _assigned_without_credit(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
-        """No leader may do so (L2). One job more for each slot may wait, so that a small mistake costs no attempt."""
+        """No leader may do so (L2). One such job per slot may wait, so that a small mistake costs no attempt."""
         if not self._complained:
             self._complained = True
             self._do.append(ev.ComplainAboutLeader("the leader assigned a job without credit"))
         if slots > 1:
             text = f"it needs {slots} slots, and the leader had credit for {self._credit.credit}"
             self._do.append(ev.SendFailure(job, "worker-error", text))
-        elif self._credit.take_unheard():
+        elif self._credit.take_unsent():
             self._fill(job, payload, 1, now)
         elif self._line.leaving:
             self._do.append(ev.SendFailure(job, "worker-error", "the worker is leaving and takes no more jobs"))
@@ -94,12 +93,12 @@ class Assignments:
             self._do.append(ev.SendFailure(job, "worker-error", "assigned without credit, and the worker is full"))
 
     def _fill(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
-        """Free slots for this job."""
+        """Begin a job that has its slots; release them if it needs none."""
         if not self._begin(job, payload, slots, now):
             self._release(slots, now)
 
     def _begin(self, job: JobId, payload: bytes, slots: int, now: float) -> bool:
-        """Run it, unless it has finished here before. False if it is answered already and needs no slot."""
+        """Run the job, unless it has finished here before. False if it is answered already and needs no slot."""
         kept = self._kept
         if kept.was_cancelled(job):
             kept.forget(job)
@@ -107,12 +106,12 @@ class Assignments:
             result, request = owed
             if self._is_answered_by(request, payload):
                 self._answers.answer(job, result, request)
-                self._callers.tell(job, result, request, kept=True)
+                self._callers.answer(job, result, request, kept=True)
                 return False
             kept.forget(job)
         elif kept.may_be_on_disk(job, now):
             stands = kept.failure_stands(job, old_leader=self._line.kind is LeaderKind.OLD)
-            self._jobs.looking[job] = Look(payload, stands, slots)
+            self._jobs.looking[job] = Lookup(payload, stands, slots)
             self._do.append(ev.LoadResult(job))
             return True
         if self._health.is_sick and self._health.gives_back():
@@ -122,8 +121,8 @@ class Assignments:
         return True
 
     def _is_answered_by(self, request: bytes, payload: bytes) -> bool:
-        """Is a result of this request the answer to what was assigned? Where it is not known of which request a result
-        is, the id alone decides (SPEC L6)."""
+        """Does a result of this request answer an assignment of this payload? If either request is unknown, the job's
+        id alone decides (SPEC L6)."""
         return not request or (wanted := self._digest(payload)) == request or not wanted
 
     def _start(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
@@ -141,42 +140,42 @@ class Assignments:
 
     def loaded(self, event: ev.ResultLoaded, now: float) -> None:
         job = event.job
-        look = self._jobs.looking.pop(job, None)
-        if look is None:
-            if (wish := self._callers.asked.pop(job, None)) is not None:
-                self._loaded_for_caller(wish, event, now)
-            elif self._answers.again.is_looked_for(job):
+        lookup = self._jobs.looking.pop(job, None)
+        if lookup is None:
+            if (pending := self._callers.asked.pop(job, None)) is not None:
+                self._loaded_for_caller(pending, event, now)
+            elif self._answers.again.is_searched(job):
                 self._answers.loaded(event)
         elif (
             event.payload is not None
-            and (event.ok or look.failure_stands)
-            and self._is_answered_by(event.request, look.payload)
+            and (event.ok or lookup.failure_stands)
+            and self._is_answered_by(event.request, lookup.payload)
         ):
             self._answers.answer(job, event.payload, event.request)
-            self._callers.tell(job, event.payload, event.request, kept=True)
-            self._release(look.slots, now)
+            self._callers.answer(job, event.payload, event.request, kept=True)
+            self._release(lookup.slots, now)
         else:
             self._kept.forget(job)
-            self._start_unless_sick(job, look.payload, look.slots, now)
+            self._start_unless_sick(job, lookup.payload, lookup.slots, now)
 
-    def _loaded_for_caller(self, wish: Wish, found: ev.ResultLoaded, now: float) -> None:
-        """What is OK is answered, whoever had it made. A failure is run again: a new question wants another try."""
+    def _loaded_for_caller(self, pending: PendingRun, found: ev.ResultLoaded, now: float) -> None:
+        """Answer with any OK result. A failed job runs again: a new request is a new attempt."""
         job = found.job
-        if self._jobs.has(job):  # Assigned meanwhile: callers are told when it is done.
+        if self._jobs.has(job):  # Assigned meanwhile: callers are answered when the job ends.
             return
         if found.payload is not None and found.ok:
-            self._callers.tell(job, found.payload, found.request, kept=True)
+            self._callers.answer(job, found.payload, found.request, kept=True)
         elif self._line.leaving:
             self._callers.refuse(job, "stopping", STOPPING)
-        elif self._state.free() < wish.slots:
+        elif self._state.free() < pending.slots:
             self._callers.refuse(job, "busy", "all slots are taken")
         else:
-            if not self._kept.owes(job):  # The leader waits for that failure: then it gets what comes of this run.
+            if not self._kept.owes(job):  # The leader waits for that failure, and gets the result of this run instead.
                 self._callers.ours.add(job)
             self._kept.forget(job)
             if self._line.is_offered:
-                self._credit.borrow(wish.slots)
-            self._start(job, wish.payload, wish.slots, now)
+                self._credit.borrow(pending.slots)
+            self._start(job, pending.payload, pending.slots, now)
 
     def cancel(self, job: JobId, now: float) -> None:
         jobs = self._jobs
@@ -202,11 +201,11 @@ class Assignments:
         job, jobs, callers = event.job, self._jobs, self._callers
         slots = jobs.running.pop(job)
         anew = jobs.cancelling.pop(job, None)
-        if event.fault and self._rests:  # That is said first: what is tried again goes to another worker.
+        if event.fault and self._rests:  # Report the fault first, so that retries go to another worker.
             self.fall_sick(event.reason, event.fault, now)
         repeated = jobs.repeated.pop(job, None) if jobs.repeated else None
         if anew is not None and not event.ok:
-            # Cancelled, then wanted after all: an ack now would pass for the answer to the new assignment.
+            # Cancelled, then assigned again: an ack now would answer the new assignment.
             self._start_unless_sick(job, anew, slots, now)
             return
         wanted = repeated if anew is None else anew
@@ -220,17 +219,17 @@ class Assignments:
         else:
             reason = "" if event.ok else event.reason or "failed"
             self._kept.finish(job, reason, event.payload, now, event.request)
-            if self._answers.telling:
+            if self._answers.sends_results:
                 self._answers.answer(job, event.payload, event.request)
         if callers.waiting:
-            callers.tell(job, event.payload, event.request)
+            callers.answer(job, event.payload, event.request)
         self._release(slots, now, event.ran_s)
 
     # Slots come free.
 
     def _release(self, slots: int, now: float, ran_s: float = 0.0) -> None:
-        """Jobs that wait take them, or their credit goes back, at once or, after a program that ran so long, when the
-        CPU allows (W2)."""
+        """Waiting jobs take these slots, or their credit goes back: at once, or once the CPU allows, after a program
+        that ran for `ran_s` (W2)."""
         credit, waiting = self._credit, self._jobs.waiting
         if credit.borrowed:
             slots = self._repay(slots, now)
@@ -246,32 +245,32 @@ class Assignments:
                 credit.offered += slots
 
     def _repay(self, slots: int, now: float) -> int:
-        """They pay back what was borrowed, and due jobs take them. How many are left to be offered?"""
+        """Pay back borrowed slots, then begin due jobs. Returns how many slots are left to offer."""
         due = self._jobs.due
         while True:
             slots = self._credit.repay(slots)
             if not due:
                 return slots
-            job, wish = next(iter(due.items()))
-            if wish.slots > self._state.unused():
+            job, pending = next(iter(due.items()))
+            if pending.slots > self._state.unused():
                 return slots
             del due[job]
-            if not self._begin(job, wish.payload, wish.slots, now):
-                slots += wish.slots
+            if not self._begin(job, pending.payload, pending.slots, now):
+                slots += pending.slots
 
     def _hold(self, slots: int, now: float, until: float) -> None:
         cpu = self._cpu
         self._credit.hold(slots, until)
         if not cpu.held_by and self._line.kind is LeaderKind.OWN:
             cpu.held_by = cpu.others
-            self.beat(now)  # The leader should know why there is no credit before people ask it.
+            self.beat(now)  # The leader should know why there is no credit before users ask it.
         cpu.held_by = cpu.others
 
     def beat(self, now: float) -> None:
         cpu = self._cpu
         self._do.append(ev.SendRunnerHeartbeat(cpu.held_by))
         cpu.held_by = cpu.others if self._credit.held else 0.0
-        self._line.heard_of_us(now)
+        self._line.heartbeat_sent(now)
 
     def measure(self, now: float) -> None:
         if self._cpu.plan(now):
@@ -280,7 +279,7 @@ class Assignments:
     # The machine is sick (W9).
 
     def fall_sick(self, code: str, why: str, now: float) -> None:
-        """What has not begun is given back."""
+        """Give back jobs that have not begun."""
         self._health.fall_sick(code, why, now)
         if self._line.is_offered and self._health.gives_back():
             waiting, due = self._jobs.take_queued()
@@ -291,14 +290,14 @@ class Assignments:
                 self._release(slots, now)
 
     def _give_back(self, job: JobId) -> None:
-        """It is not begun here: its leader has others."""
+        """The job has not begun here; its leader has other workers."""
         health = self._health
         self._do.append(ev.SendFailure(job, health.code, f"this machine is out of order: {health.why}", begun=False))
         self._callers.refuse_assigned(job, health.code, health.why)
 
     def rest_known(self, now: float) -> None:
-        """What the leader assigned for the credit that it had has come. The rest of it is void."""
-        if self._health.known():
+        """All jobs that the leader assigned for its old credit have arrived. The rest of that credit is void."""
+        if self._health.acknowledged():
             credit = self._credit
             credit.void(self._jobs.due_slots())
             if credit.borrowed:
@@ -306,7 +305,7 @@ class Assignments:
             self._health.offer_kept()
 
     def leave_unstarted(self) -> None:
-        """There is no leader any more. What was not started is forgotten: it is given to others."""
+        """The leader is gone. Forget jobs that have not started: it assigns them to others."""
         for job in self._jobs.leave_unstarted():
             self._callers.refuse_assigned(job, "busy", "its leader went away before it was started")
         self._complained = False

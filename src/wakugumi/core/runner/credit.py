@@ -1,14 +1,15 @@
 """Where is every slot of this machine? The arithmetic of credit, with its one invariant. (SPEC W2, W9)
 
-    offered    told to the leader and not yet used, or to be told with this step
-    busy       taken by a job that runs, or that is looked for on the disk
-    held       kept back because others keep the machine's CPU busy, each until its time
+    credit     sent to the leader and not yet used
+    offered    sent to the leader with this step
+    busy       taken by a job that runs or is looked up on the disk
+    held       held back because other programs use the CPU, each until its time
     kept       kept back because the machine is sick
-    due        assigned for credit that callers have borrowed: they take what comes free
+    due        assigned for borrowed credit: takes the next slots that come free
 
-    credit + due + busy + held + kept - borrowed = slots   never more is busy than there is, whoever wants it
+    credit + offered + busy + held + kept + due - borrowed = slots
 
-Credit cannot be taken back, so callers of this machine *borrow* slots that the leader was offered.
+Credit cannot be taken back, so callers of this machine *borrow* slots that were offered to the leader.
 """
 
 from __future__ import annotations
@@ -17,41 +18,42 @@ from bisect import insort
 
 
 class Credit:
-    """How many slots are where. Which jobs are busy or due, its owner knows."""
+    """Numbers of slots. `JobsHere` knows the jobs that are busy or due."""
 
     __slots__ = ("borrowed", "credit", "held", "keeps", "kept", "offered", "slots")
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self.credit = 0
-        """What the leader may use: told to it, and not yet used."""
+        """Slots that the leader may use."""
         self.offered = 0
-        """What this step adds to it. Between steps it is zero, unless the line is full: a machine that cannot get its
-        results away asks for no more work."""
+        """Slots that this step adds to `credit`. Zero between steps, unless the connection is full: a machine that
+        cannot
+        send its results takes no more work."""
         self.held: list[float] = []
-        """When each slot that waits for the CPU is offered at the latest, the next one first."""
+        """Latest time at which each held slot is offered, earliest first."""
         self.keeps = False
-        """What comes free is kept, and not offered."""
+        """Slots that come free are kept, not offered."""
         self.kept = 0
         self.borrowed = 0
-        """Of the credit, due jobs included: slots in which a caller's job runs."""
+        """Slots of `credit` or of due jobs in which a caller's job runs."""
 
     def pay(self, slots: int) -> bool:
-        """The leader uses some of its credit. False if it has not as much."""
+        """The leader uses credit. False if it has less."""
         if self.credit < slots:
             return False
         self.credit -= slots
         return True
 
     def offer(self, slots: int) -> None:
-        """The leader may use these, unless the machine is sick."""
+        """Offer slots to the leader, unless the machine is sick."""
         if self.keeps:
             self.kept += slots
         else:
             self.offered += slots
 
-    def tell(self) -> int:
-        """How much the leader has to be told."""
+    def take_offered(self) -> int:
+        """Number of slots to send to the leader now."""
         offered = self.offered
         self.credit += offered
         self.offered = 0
@@ -62,7 +64,7 @@ class Credit:
             insort(self.held, until)
 
     def offer_held(self, now: float) -> None:
-        """Those whose time is over."""
+        """Offer held slots whose time is over."""
         while self.held and self.held[0] <= now:
             del self.held[0]
             self.offered += 1
@@ -71,15 +73,14 @@ class Credit:
         self.offered += len(self.held)
         self.held.clear()
 
-    def keep_unheard(self) -> None:
-        """The machine is sick: slots of which the leader has not heard are kept."""
+    def keep_unsent(self) -> None:
+        """The machine is sick: keep slots that were not sent to the leader."""
         self.kept += len(self.held) + self.offered
         self.held.clear()
         self.offered = 0
 
-    def take_unheard(self) -> bool:
-        """One slot of which the leader has not heard, for a job that it assigned without credit. False if there is
-        none."""
+    def take_unsent(self) -> bool:
+        """Take one slot that was not sent to the leader, for a job assigned without credit. False if there is none."""
         if self.offered:
             self.offered -= 1
         elif self.held:
@@ -91,10 +92,10 @@ class Credit:
         return True
 
     def borrow(self, slots: int) -> None:
-        """Slots for a caller: first those of which the leader has not heard."""
-        unheard = min(slots, self.offered)
-        self.offered -= unheard
-        slots -= unheard
+        """Slots for a caller, first those that were not sent to the leader."""
+        unsent = min(slots, self.offered)
+        self.offered -= unsent
+        slots -= unsent
         while slots and self.held:
             self.held.pop()
             slots -= 1
@@ -103,29 +104,29 @@ class Credit:
         self.borrowed += slots - kept
 
     def repay(self, slots: int) -> int:
-        """Slots came free, and pay back what was borrowed. How many are left?"""
+        """Use freed slots to pay back borrowed ones. Returns how many are left."""
         repaid = min(slots, self.borrowed)
         self.borrowed -= repaid
         return slots - repaid
 
     def void(self, due: int) -> None:
-        """The leader knows that the machine is sick: credit that it has not used is kept."""
+        """The leader knows that the machine is sick: keep the credit that it has not used."""
         borrowed = min(self.borrowed, due)
         self.kept += self.credit - self.borrowed + borrowed
         self.credit, self.borrowed = 0, borrowed
 
-    def withdraw_unheard(self) -> None:
-        """The machine leaves: the leader gets no more."""
+    def withdraw_unsent(self) -> None:
+        """The machine takes no more jobs."""
         self.offered = self.kept = 0
         self.held.clear()
 
     def withdraw(self) -> None:
-        """There is no leader any more."""
-        self.withdraw_unheard()
+        """The leader is gone."""
+        self.withdraw_unsent()
         self.credit = self.borrowed = 0
 
     def check(self, busy: int, due: int, *, listening: bool, offering: bool) -> None:
-        """`listening`: a leader is there; `offering`: it is offered what comes free."""
+        """`listening`: a leader is connected; `offering`: freed slots are offered to it."""
         in_use = self.credit + self.offered + due + busy + len(self.held) + self.kept - self.borrowed
         assert in_use == self.slots if offering else in_use <= self.slots
         assert busy <= self.slots

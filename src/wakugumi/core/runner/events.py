@@ -1,6 +1,6 @@
-"""What does a runner's state machine hear, and what does it ask for? The words of `slots`.
+"""Which events does a runner's state machine take, and which effects does it ask for? The vocabulary of `slots`.
 
-Nothing is kept (`keep` is always empty): what must outlive the process, a job's result, is on the disk before `Ended`.
+`keep` is always empty: a job's result, which must outlive the process, is on the disk before `ProgramEnded`.
 """
 
 from __future__ import annotations
@@ -13,45 +13,45 @@ import msgspec
 from wakugumi.core.ids import JobId
 from wakugumi.core.step import Step
 
-# What it hears.
+# Events.
 
 
 class Recovered(msgspec.Struct, frozen=True, gc=False):
-    """What an earlier life left on the disk: finished jobs and their ages in seconds. It comes first or not at all."""
+    """Finished jobs that an earlier life left on the disk, and their ages in seconds. The first event, or none."""
 
     done: Sequence[tuple[JobId, float]]
 
 
 class Opened(msgspec.Struct, frozen=True, gc=False):
-    """A connection is there and the hello was sent."""
+    """Connected, and the hello was sent."""
 
 
 class LeaderWelcomed(msgspec.Struct, frozen=True, gc=False):
     """The leader speaks our own types."""
 
     rests: bool = False
-    """It takes it that a worker is out of order, and that a job could not be started."""
+    """The leader understands that a worker is out of order, and that a job could not be started."""
 
 
 class LinkLost(msgspec.Struct, frozen=True, gc=False):
-    """The connection is gone, whoever ended it."""
+    """The connection is gone, closed by either side."""
 
 
 class Assigned(msgspec.Struct, frozen=True, gc=False):
     job: JobId
     payload: bytes
     slots: int = 1
-    """How many it takes, and how much credit the leader took for it."""
+    """Slots that the job takes, and credit that the leader used for it."""
 
 
 class ResultsConfirmed(msgspec.Struct, frozen=True, gc=False):
-    """These results are safe with the leader."""
+    """The leader has stored these results."""
 
     jobs: Sequence[JobId]
 
 
 class Fetched(msgspec.Struct, frozen=True, gc=False):
-    """The leader waits for the results of these, which it was told of as kept."""
+    """The leader waits for these results, which were offered to it as kept."""
 
     jobs: Sequence[JobId]
 
@@ -60,60 +60,59 @@ class Cancelled(msgspec.Struct, frozen=True, gc=False):
     jobs: Sequence[JobId]
 
 
-class LeaderHeard(msgspec.Struct, frozen=True, gc=False):
-    """The leader lives."""
+class LeaderAlive(msgspec.Struct, frozen=True, gc=False):
+    """The leader is alive."""
 
 
 class ResultsWritten(msgspec.Struct, frozen=True, gc=False):
-    """What the leader was sent before `TellWhenWritten` has left, but for what a buffer may hold."""
+    """All that was sent before `TellWhenResultsWritten` is written, except for the contents of a buffer."""
 
 
 class ProgramEnded(msgspec.Struct, frozen=True, gc=False):
-    """A program that was started is done, whatever came of it; its result is on the disk."""
+    """A started program has ended; its result is on the disk."""
 
     job: JobId
     ok: bool
     reason: str
     payload: bytes
     ran_s: float = 0.0
-    """How long the program ran."""
     fault: str = ""
-    """What is wrong with this machine, if that is why: whether or not the program had begun."""
+    """Fault of this machine that caused the end, whether or not the program had begun."""
     request: bytes = b""
-    """The digest of the request that was run; empty if it is not known."""
+    """Digest of the request that was run; empty if unknown."""
 
 
 class ResultLoaded(msgspec.Struct, frozen=True, gc=False):
-    """What the disk has of a job; None if nothing."""
+    """Result of a job on the disk; no payload if there is none."""
 
     job: JobId
     ok: bool
     payload: bytes | None
     reason: str = ""
-    """Why it failed."""
+    """Code of the failure."""
     request: bytes = b""
-    """The digest of the request that was run; empty if it is not known."""
+    """Digest of the request that was run; empty if unknown."""
 
 
 class CpuMeasured(msgspec.Struct, frozen=True, gc=False):
     others: float
-    """The share of the machine's CPU that others than our jobs used of late, 0 to 1."""
+    """Share of the machine's CPU that programs other than our jobs used recently, 0 to 1."""
 
 
 class Probed(msgspec.Struct, frozen=True, gc=False):
-    """What `Probe` found: why no program can be started here; empty if one was."""
+    """Outcome of `Probe`: why no program can be started here; empty if one can."""
 
     why: str
 
 
 class RestKnown(msgspec.Struct, frozen=True, gc=False):
-    """The leader knows that this machine is out of order: what credit it had is void, and what it assigned for it came
-    before this."""
+    """The leader knows that this machine is out of order. Its credit is void; all that it assigned for it arrived
+    before."""
 
 
 class CallerWants(msgspec.Struct, frozen=True, gc=False):
-    """A caller of this machine wants a job's result; `AnswerCaller` or `RefuseCaller` follows. Nobody has to wait for
-    it: the job goes on without."""
+    """A caller of this machine wants a job's result; `AnswerCaller` or `RefuseCaller` follows. The job continues if the
+    caller leaves."""
 
     job: JobId
     payload: bytes
@@ -121,13 +120,13 @@ class CallerWants(msgspec.Struct, frozen=True, gc=False):
 
 
 class CallerCancels(msgspec.Struct, frozen=True, gc=False):
-    """A caller of this machine wants a job to end, whoever it is for."""
+    """A caller of this machine cancels a job, even one of the leader."""
 
     job: JobId
 
 
 class StopAsked(msgspec.Struct, frozen=True, gc=False):
-    """Finish what runs and stop; asked again, stop now."""
+    """Finish running jobs and stop. The second time: stop now."""
 
 
 SlotsEvent: TypeAlias = (
@@ -139,7 +138,7 @@ SlotsEvent: TypeAlias = (
     | ResultsConfirmed
     | Fetched
     | Cancelled
-    | LeaderHeard
+    | LeaderAlive
     | ResultsWritten
     | ProgramEnded
     | ResultLoaded
@@ -151,7 +150,7 @@ SlotsEvent: TypeAlias = (
     | StopAsked
 )
 
-# What it does.
+# Effects.
 
 
 class StartProgram(msgspec.Struct, frozen=True, gc=False):
@@ -160,20 +159,20 @@ class StartProgram(msgspec.Struct, frozen=True, gc=False):
 
 
 class KillProgram(msgspec.Struct, frozen=True, gc=False):
-    """End it; `Ended` follows, with this code as its reason."""
+    """End the program; `ProgramEnded` follows with this code as its reason."""
 
     job: JobId
     code: str
 
 
 class LoadResult(msgspec.Struct, frozen=True, gc=False):
-    """Read it from the disk; `ResultLoaded` follows."""
+    """Read the result from the disk; `ResultLoaded` follows."""
 
     job: JobId
 
 
 class ForgetResult(msgspec.Struct, frozen=True, gc=False):
-    """The leader has this failure for good: from the disk it must not answer for a later attempt, in no later life."""
+    """The leader has stored this failure: the copy on the disk must never answer a later attempt."""
 
     job: JobId
 
@@ -181,30 +180,30 @@ class ForgetResult(msgspec.Struct, frozen=True, gc=False):
 class SendHolding(msgspec.Struct, frozen=True, gc=False):
     running: tuple[JobId, ...]
     finished: tuple[JobId, ...]
-    """Not yet confirmed: their acks follow."""
+    """Unconfirmed results; their acks follow."""
     kept: tuple[JobId, ...] = ()
-    """Of an earlier life, confirmed or not: they follow if they are fetched."""
+    """Results of an earlier life, sent if the leader fetches them."""
 
 
 class SendAck(msgspec.Struct, frozen=True, gc=False):
     job: JobId
     payload: bytes
     request: bytes = b""
-    """The digest of the request that was run; empty if it is not known."""
+    """Digest of the request that was run; empty if unknown."""
 
 
 class TellWhenResultsWritten(msgspec.Struct, frozen=True, gc=False):
-    """`Written` follows, once the leader has been sent what was said: until then it is told no more results."""
+    """`ResultsWritten` follows once all sent so far is written; no more results are sent until then."""
 
 
 class SendFailure(msgspec.Struct, frozen=True, gc=False):
-    """An ack for a job that was never started here or whose result is gone, and why: the worker's word."""
+    """The worker's own ack for a job that was never started here or whose result is gone, and why."""
 
     job: JobId
     code: str
     text: str
     begun: bool = True
-    """False if it may well be started by another worker."""
+    """False if another worker may well start the job."""
 
 
 class SendCredit(msgspec.Struct, frozen=True, gc=False):
@@ -216,28 +215,28 @@ class SendLeaving(msgspec.Struct, frozen=True, gc=False):
 
 
 class SendResting(msgspec.Struct, frozen=True, gc=False):
-    """This machine is out of order, and why; `RestKnown` follows. With nothing to say, it is in order again."""
+    """This machine is out of order, and why; `RestKnown` follows. An empty reason: it is in order again."""
 
     why: str
 
 
 class SendRunnerHeartbeat(msgspec.Struct, frozen=True, gc=False):
     held_by: float = 0.0
-    """Since the last one, credit was held back because others used so much of the CPU, 0 to 1."""
+    """CPU share of other programs, 0 to 1, if credit was held back for it since the last heartbeat."""
 
 
 class AnswerCaller(msgspec.Struct, frozen=True, gc=False):
-    """Those of this machine who wait for the job get its result: it has just ended, or was kept."""
+    """Callers that wait for the job get its result: the job has just ended, or its result was kept."""
 
     job: JobId
     payload: bytes
     request: bytes = b""
-    """The digest of the request that was run; empty if it is not known."""
+    """Digest of the request that was run; empty if unknown."""
     kept: bool = False
 
 
 class RefuseCaller(msgspec.Struct, frozen=True, gc=False):
-    """They get none: a code of the error table, and words."""
+    """Callers that wait for the job get a code of the error table and a text."""
 
     job: JobId
     code: str
@@ -253,13 +252,13 @@ class Probe(msgspec.Struct, frozen=True, gc=False):
 
 
 class HealthChanged(msgspec.Struct, frozen=True, gc=False):
-    """This machine is out of order, and why; or in order again. For the log."""
+    """This machine is out of order, and why; empty: in order again. For the log."""
 
     why: str
 
 
 class ComplainAboutLeader(msgspec.Struct, frozen=True, gc=False):
-    """The leader did what it must not: one log line per connection."""
+    """The leader broke the protocol: one log line per connection."""
 
     text: str
 
@@ -269,7 +268,7 @@ class HangUpOnLeader(msgspec.Struct, frozen=True, gc=False):
 
 
 class RunnerStopped(msgspec.Struct, frozen=True, gc=False):
-    """All is told, or there is no time left: end what still runs, close, go. Nothing follows."""
+    """All results are sent, or the deadline is over: end running programs and close. The last effect."""
 
 
 SlotsDo: TypeAlias = (

@@ -1,20 +1,20 @@
-"""Which finished jobs can a runner still answer for, and who must still hear of them? (SPEC W4, W7)
+"""Which finished jobs can a runner still answer for, and which results must the leader still get? (SPEC W4, W7)
 
-Results lie on the disk; here are their ids, and until the leader has confirmed them also the results themselves, for
-those of jobs that could not even be started lie nowhere else. An assignment of a job that has finished here is answered
-or run again, by this rule:
+Results are on the disk. This file holds their ids, and unconfirmed results themselves: the result of a job that could
+not be started is nowhere else. An assignment of a job that has finished here is answered or run again, by this rule:
 
     of another request than the assigned     run again: the leader has forgotten the job that had this id (L6)
     OK                                       answered: the answer never changes
     FAILED, not yet confirmed by the leader  answered: the assignment and the answer crossed on the way
-    FAILED, but the leader cancelled it      run again: it knows that it did, and now wants it after all
-    FAILED and confirmed                     run again: it knows, so this is a retry or a new submit (L3, L6)
-    FAILED, found on the disk after a start  run again: a leader that wanted it would have fetched it, and a stale
+    FAILED, but the leader cancelled it      run again: the leader wants the job after all
+    FAILED and confirmed                     run again: the leader knows, so this is a retry or a new submit (L3, L6)
+    FAILED, found on the disk after a start  run again: the leader would have fetched a result that it wants, and a
+    stale
                                              failure is worse than a second run
-    FAILED, and the leader is an old one     answered: it never confirms, and W4 stands as it is written
+    FAILED, and the leader is an old one     answered: an old leader never confirms, and W4 applies literally
 
-What an earlier life of this worker left is offered to the leader by its id, until its time is over: what was confirmed
-then is not known any more, and only the leader knows what it still waits for. What it fetches is owed from then on.
+Results of an earlier life are offered to the leader by id until their TTL is over: only the leader knows which of them
+it still waits for. A fetched result is owed from then on.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from wakugumi.limits.runner import DONE_TTL_S
 from wakugumi.limits.units import MIB
 
 DONE_IDS_MAX: Final = 100_000
-"""Finished ids held in memory, some 200 bytes each. What was pushed out within its TTL is looked for on the disk."""
+"""Finished ids in memory, some 200 bytes each. A job pushed out within its TTL is looked up on the disk."""
 OWED_MAX: Final = 10_000
-"""Unconfirmed results: a leader that never confirms must not fill our memory, nor what we hold a frame."""
+"""Unconfirmed results: a leader that never confirms must fill neither our memory nor a frame."""
 OWED_BYTES_MAX: Final = 64 * MIB
-"""Held in memory of them. Beyond it they are read from the disk again."""
+"""Bytes of unconfirmed results in memory. Results beyond it are read from the disk again."""
 
 FOUND_MAX: Final = 50_000
-"""Results of an earlier life that are offered, the newest of them: with 27 bytes each, a third of a frame."""
+"""Results of an earlier life to offer, the newest ones: with 27 bytes each, a third of a frame."""
 
 CANCELLED: Final = "cancelled"
 _PUSHED_OUT: Final = DONE_IDS_MAX // 10
@@ -45,22 +45,22 @@ class Owed(NamedTuple):
     """A result that the leader has not confirmed."""
 
     reason: str
-    """Why it failed; empty if it is OK."""
+    """Code of the failure; empty if OK."""
     payload: bytes | None
-    """None if only the disk has it."""
+    """None if only the disk has the result."""
     request: bytes = b""
-    """The digest of the request that was run; empty if it is not known."""
+    """Digest of the request that was run; empty if unknown."""
 
 
 class FinishedJobs:
-    """What is known of finished jobs, the oldest first."""
+    """Finished jobs, the oldest first."""
 
     def __init__(self, done_ttl_s: float = DONE_TTL_S) -> None:
         self._done_ttl_s = done_ttl_s
         self._done: dict[JobId, float] = {}
-        """When each finished. Not here: FAILED ones that the leader has confirmed."""
+        """End of each job, without FAILED ones that the leader has confirmed."""
         self._earlier: dict[JobId, None] = {}
-        """Those of them that an earlier life left, or an old leader was told, and nobody has fetched."""
+        """Jobs of `_done` that an earlier life left or an old leader got, and that no leader has fetched."""
         self._owed: dict[JobId, Owed] = {}
         self._owed_bytes = 0
         self._forgot_until = float("-inf")
@@ -80,10 +80,10 @@ class FinishedJobs:
         return len(self._owed)
 
     def find(self, done: Iterable[tuple[JobId, float]], now: float) -> None:
-        """What an earlier life left on the disk: ids, and their ages in seconds.
+        """Ids that an earlier life left on the disk, and their ages in seconds.
 
-        They have DONE_TTL_S left at least, for the leader must be able to fetch them however long this worker was away.
-        Those beyond what can be offered have not: a worker that is started again and again must not fill its disk.
+        The newest have at least DONE_TTL_S left, so that the leader can fetch them however long this worker was away.
+        The others keep their age: a worker that restarts again and again must not fill its disk.
         """
         oldest_first = sorted(done, key=lambda row: -row[1])
         for job, age_s in oldest_first[:-FOUND_MAX]:
@@ -93,7 +93,7 @@ class FinishedJobs:
             self._remember(job, now - age_found_s(age_s, self._done_ttl_s))
 
     def finish(self, job: JobId, reason: str, payload: bytes, now: float, request: bytes = b"") -> None:
-        """It has ended, OK if no reason is given."""
+        """The job has ended, OK if `reason` is empty."""
         assert job not in self._owed
         self._earlier.pop(job, None)
         self._remember(job, now)
@@ -102,12 +102,12 @@ class FinishedJobs:
         self._owe(job, Owed(reason, payload if fits else None, request))
 
     def remember(self, job: JobId, now: float) -> None:
-        """It has ended, and is on the disk for whoever asks. The leader did not."""
+        """The job has ended and its result is on the disk. The leader did not ask for it."""
         self._earlier.pop(job, None)
         self._remember(job, now)
 
     def fetched(self, job: JobId, *, ok: bool) -> None:
-        """The leader asked for it and is being told: now it is owed, and only the disk has it."""
+        """The leader fetched the result, which is owed from now on; only the disk has it."""
         assert job not in self._owed
         self._earlier.pop(job, None)
         self._owe(job, Owed("" if ok else "failed", None))
@@ -116,8 +116,7 @@ class FinishedJobs:
         return job in self._owed
 
     def owed_here(self, job: JobId) -> tuple[bytes, bytes] | None:
-        """The result that answers an assignment or a new connection without a look at the disk, and the digest of its
-        request."""
+        """Result that can be sent without reading the disk, and the digest of its request."""
         owed = self._owed.get(job)
         return None if owed is None or owed.payload is None else (owed.payload, owed.request)
 
@@ -126,13 +125,14 @@ class FinishedJobs:
         return owed is not None and owed.reason == CANCELLED
 
     def deliver(self, job: JobId) -> None:
-        """An old leader was told, and that is all that can be known (F9). It may have been one of ours that died before
-        it said welcome: so the next one may fetch it, like what an earlier life left."""
+        """An old leader got the result, and never confirms (F9). The peer may have been a leader of our own that died
+        before
+        its Welcome, so the next leader may fetch the result."""
         if self._settle(job) is not None and job in self._done and len(self._earlier) < FOUND_MAX:
             self._earlier[job] = None
 
     def confirm(self, job: JobId) -> bool:
-        """True if it is a failure: then it answers for nothing any more."""
+        """True if the result is a failure, which answers no later assignment."""
         owed = self._settle(job)
         if owed is None or not owed.reason:
             return False
@@ -148,11 +148,11 @@ class FinishedJobs:
         return job in self._done or job in self._owed or now < self._forgot_until
 
     def failure_stands(self, job: JobId, *, old_leader: bool) -> bool:
-        """If the disk has a FAILED result: does it answer an assignment that comes now, or is the job run again?"""
+        """Does a FAILED result on the disk answer an assignment now, or is the job run again?"""
         return old_leader or job in self._owed
 
     def expire(self, now: float) -> None:
-        """Forget what finished longer ago than its TTL, unless the leader has still to hear of it."""
+        """Forget jobs whose TTL is over. An unconfirmed result stays owed."""
         old = now - self._done_ttl_s
         expired = []
         for job, finished_at in self._done.items():
@@ -187,12 +187,12 @@ class FinishedJobs:
     def _remember(self, job: JobId, finished_at: float) -> None:
         self._done[job] = finished_at
         if len(self._done) > DONE_IDS_MAX:
-            # Many at once: a dict finds its first key by stepping over all that were deleted before it.
+            # Many at once: a dict finds its first key by stepping over all deleted ones before it.
             for oldest in list(islice(self._done, _PUSHED_OUT)):
                 self._forgot_until = self._done.pop(oldest) + self._done_ttl_s
                 self._earlier.pop(oldest, None)
 
 
 def age_found_s(age_s: float, done_ttl_s: float) -> float:
-    """How old what an earlier life left counts as: it has DONE_TTL_S left, or more."""
+    """Age that a result of an earlier life counts as: at least DONE_TTL_S is left."""
     return max(0.0, min(age_s, done_ttl_s - DONE_TTL_S))

@@ -1,7 +1,7 @@
 """Can programs be started here, and does the leader know if not? (SPEC W9)
 
-A machine is *sick* once a job failed by its fault, until a probe of its own finds that programs can be started. The
-leader is told why; what it assigns until it knows that is given back, and then the credit that it still had is void.
+A machine is *sick* from a job that fails by the machine's fault until a probe starts a program. The leader gets the
+reason; jobs that it assigns before it acknowledges are given back, and then the rest of its credit is void.
 """
 
 from __future__ import annotations
@@ -19,9 +19,20 @@ _NEVER: Final = float("inf")
 
 
 class MachineHealth:
-    """While the machine is sick, or the leader has not said that it knows, what comes free is kept."""
+    """While the machine is sick, or the leader has not acknowledged, freed slots are kept."""
 
-    __slots__ = ("_can_tell", "_credit", "_do", "_line", "_pause_s", "code", "is_sick", "probe_at", "unknown", "why")
+    __slots__ = (
+        "_credit",
+        "_do",
+        "_line",
+        "_pause_s",
+        "_takes_reports",
+        "code",
+        "is_sick",
+        "probe_at",
+        "unacknowledged",
+        "why",
+    )
 
     def __init__(self, line: LineToLeader, credit: Credit, do: list[SlotsDo]) -> None:
         self._line = line
@@ -30,30 +41,29 @@ class MachineHealth:
         self.is_sick = False
         self.code = ""
         self.why = ""
-        """What is wrong, as a code of the error table and in words."""
-        self.unknown = 0
-        """So often the leader was told, and has not said that it knows: until then the credit that it has is not void,
-        and it gets no other."""
-        self._can_tell = False
-        """The leader takes it."""
+        """The fault in words; `code` is its code in the error table."""
+        self.unacknowledged = 0
+        """Reports that the leader has not acknowledged. Until then its credit is not void, and it gets no more."""
+        self._takes_reports = False
+        """The leader understands reports of a sick machine."""
         self.probe_at = _NEVER
         self._pause_s = PROBE_FIRST_S
 
     def welcomed(self, *, rests: bool) -> None:
-        """A leader came, and hears of a sick machine if it takes that."""
-        self._can_tell = rests
+        """A leader has greeted, and gets a report if the machine is sick."""
+        self._takes_reports = rests
         if self.is_sick:
-            self._tell()
+            self._report()
 
     def unlinked(self) -> None:
-        self.unknown = 0
-        self._can_tell = False
+        self.unacknowledged = 0
+        self._takes_reports = False
         self._credit.keeps = self.is_sick
 
     def fall_sick(self, code: str, why: str, now: float) -> None:
-        """Nothing can be started here, or what was made cannot be kept."""
+        """No program can be started here, or results cannot be stored."""
         news = self.why != why
-        # How the program ended that broke the machine, say by its timeout, is not said of jobs that were not begun.
+        # The code of the job that revealed the fault, say a timeout, does not apply to jobs that were not begun.
         self.code, self.why = code if code in MACHINE_FAULTS else "worker-error", why
         if self.probe_at == _NEVER and not self.is_sick:
             self._pause_s = PROBE_FIRST_S
@@ -62,42 +72,42 @@ class MachineHealth:
         if news:
             self._do.append(ev.HealthChanged(why))
         if self._line.is_offered:
-            self._credit.keep_unheard()
+            self._credit.keep_unsent()
             if news:
-                self._tell()
+                self._report()
 
     def probe(self) -> None:
-        """It is time to try."""
+        """The pause is over."""
         self.probe_at = _NEVER
         self._do.append(ev.Probe())
 
     def probed(self, why: str, now: float) -> None:
-        """A program could be started, or not: then `why`."""
+        """A program could be started, unless there is a reason `why` not."""
         if not self.is_sick:
             return
         if why:
             if why != self.why:
                 self.why = why
                 self._do.append(ev.HealthChanged(why))
-                self._tell()
+                self._report()
             self._pause_s = min(2 * self._pause_s, PROBE_MAX_S)
             self.probe_at = now + self._pause_s
             return
         self._turn(sick=False)
         self.why = ""
         self._do.append(ev.HealthChanged(""))
-        self._tell()
+        self._report()
         self.offer_kept()
 
-    def known(self) -> bool:
-        """The leader says that it knows. False if it was not told."""
-        if not self.unknown:
+    def acknowledged(self) -> bool:
+        """The leader acknowledges. False if there was no report."""
+        if not self.unacknowledged:
             return False
-        self._turn(told=-1)
+        self._turn(reports=-1)
         return True
 
     def offer_kept(self) -> None:
-        """The slots that are kept, unless they still have to be."""
+        """Offer kept slots, unless there is still a reason to keep them."""
         credit = self._credit
         if not credit.keeps:
             if self._line.is_offered:
@@ -105,22 +115,22 @@ class MachineHealth:
             credit.kept = 0
 
     def gives_back(self) -> bool:
-        """A job would be tried in vain, and the leader takes it back. An old one counts that as an attempt."""
-        return self.is_sick and self._line.kind is LeaderKind.OWN and self._can_tell
+        """A job would fail here, and the leader takes it back. An old leader would count that as an attempt."""
+        return self.is_sick and self._line.kind is LeaderKind.OWN and self._takes_reports
 
     def check(self) -> None:
-        assert self._credit.keeps == (self.is_sick or self.unknown > 0)
-        assert self.unknown >= 0
-        assert self._line.listens or not self.unknown
+        assert self._credit.keeps == (self.is_sick or self.unacknowledged > 0)
+        assert self.unacknowledged >= 0
+        assert self._line.listens or not self.unacknowledged
 
-    def _tell(self) -> None:
-        if self._line.kind is LeaderKind.OWN and self._can_tell:
+    def _report(self) -> None:
+        if self._line.kind is LeaderKind.OWN and self._takes_reports:
             self._do.append(ev.SendResting(self.why))
-            self._turn(told=int(self.is_sick))
+            self._turn(reports=int(self.is_sick))
 
-    def _turn(self, *, sick: bool | None = None, told: int = 0) -> None:
-        """It is sick, or not; the leader was told, or knows."""
+    def _turn(self, *, sick: bool | None = None, reports: int = 0) -> None:
+        """The machine falls sick or recovers; `reports`: reports sent, or -1 for an acknowledged one."""
         if sick is not None:
             self.is_sick = sick
-        self.unknown += told
-        self._credit.keeps = self.is_sick or self.unknown > 0
+        self.unacknowledged += reports
+        self._credit.keeps = self.is_sick or self.unacknowledged > 0

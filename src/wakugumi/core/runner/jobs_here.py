@@ -1,8 +1,8 @@
-"""Where is each job that was assigned to this machine: does it run, is it looked for, or does it wait?
+"""Where is each job that was assigned to this machine: does it run, is it looked up, or does it wait?
 
-    looking    the disk is asked whether it has finished here before; it has its slots already
-    due        assigned for credit that callers have borrowed: the next slots that come free are its own
-    waiting    assigned without credit: it takes the next slot that nobody else is due
+    looking    looked up on the disk, for a result of an earlier run; has its slots already
+    due        assigned for borrowed credit: takes the next slots that come free
+    waiting    assigned without credit: takes the next slot that no due job needs
     running    until its program has ended, also while it is being killed
 
 A job is in one of these places, or in none.
@@ -15,58 +15,57 @@ from typing import NamedTuple
 from wakugumi.core.ids import JobId
 
 
-class Look(NamedTuple):
-    """A job that is looked for on the disk, and may have to be run."""
+class Lookup(NamedTuple):
+    """A job that is looked up on the disk, and may have to run."""
 
     payload: bytes
     failure_stands: bool
-    """Decided when the job is assigned: a confirmation that comes after it cannot make it a retry."""
+    """Decided at the assignment: a later confirmation cannot turn that assignment into a retry."""
     slots: int
 
 
-class Wish(NamedTuple):
-    """A job that is to be run, and how many slots it takes."""
+class PendingRun(NamedTuple):
+    """A job to run, and the slots that it takes."""
 
     payload: bytes
     slots: int
 
 
 class JobsHere:
-    """The four places."""
-
     __slots__ = ("cancelling", "due", "looking", "repeated", "running", "waiting")
 
     def __init__(self) -> None:
         self.running: dict[JobId, int] = {}
-        """And how many slots each takes."""
+        """Slots of each running job."""
         self.cancelling: dict[JobId, bytes | None] = {}
-        """Those of the running that are being killed; with a payload, if they were assigned anew meanwhile."""
+        """Running jobs that are being killed; with a payload if assigned again meanwhile."""
         self.repeated: dict[JobId, bytes] = {}
-        """Of the running: what was assigned under the same id meanwhile. It may be another request."""
-        self.looking: dict[JobId, Look] = {}
+        """Payload assigned meanwhile under the id of a running job: possibly another request."""
+        self.looking: dict[JobId, Lookup] = {}
         self.waiting: dict[JobId, bytes] = {}
-        """None of them asks for more than one slot."""
-        self.due: dict[JobId, Wish] = {}
-        """In the order in which they take what comes free."""
+        """Payloads of jobs that take one slot each."""
+        self.due: dict[JobId, PendingRun] = {}
+        """Due jobs in the order in which they take freed slots."""
 
     def has(self, job: JobId) -> bool:
-        """It runs, or it was assigned and is about to."""
+        """The job runs, or was assigned and is about to run."""
         return job in self.running or job in self.looking or job in self.waiting or job in self.due
 
     def busy(self) -> int:
-        """Slots in which something runs."""
+        """Slots of running jobs."""
         return sum(self.running.values())
 
     def taken(self) -> int:
-        """The same, and those of jobs that are looked for."""
-        return self.busy() + sum([look.slots for look in self.looking.values()])
+        """Slots of running jobs and of jobs that are looked up."""
+        return self.busy() + sum([lookup.slots for lookup in self.looking.values()])
 
     def due_slots(self) -> int:
-        return sum([wish.slots for wish in self.due.values()])
+        return sum([pending.slots for pending in self.due.values()])
 
     def repeat(self, job: JobId, payload: bytes) -> None:
-        """A job that is here is assigned again: what has not begun is begun with what was assigned last. What runs is
-        looked at when it ends."""
+        """A job that is here is assigned again. A job that has not begun begins with the last payload; the end of a
+        running
+        job decides whether it answers that payload."""
         if job in self.cancelling:
             self.cancelling[job] = payload
         elif job in self.running:
@@ -79,21 +78,21 @@ class JobsHere:
             self.waiting[job] = payload
 
     def take_unstarted(self, job: JobId) -> int | None:
-        """A job that does not run yet is here no more. How many slots does that free? None if it was not here."""
+        """Remove a job that does not run yet. Returns the slots that this frees; None if the job was not here."""
         freed = self.looking.pop(job, None) or self.due.pop(job, None)
         if freed is not None:
             return freed.slots
         return None if self.waiting.pop(job, None) is None else 0
 
     def take_queued(self) -> tuple[list[JobId], list[tuple[JobId, int]]]:
-        """Those that wait, and those that are due with their slots: they are here no more."""
-        waiting, due = list(self.waiting), [(job, wish.slots) for job, wish in self.due.items()]
+        """Remove waiting jobs, and due jobs with their slots."""
+        waiting, due = list(self.waiting), [(job, pending.slots) for job, pending in self.due.items()]
         self.waiting.clear()
         self.due.clear()
         return waiting, due
 
     def leave_unstarted(self) -> list[JobId]:
-        """There is no leader any more: what was not started is forgotten, and no job that runs was assigned anew."""
+        """The leader is gone: forget jobs that have not started, and repeated assignments of running ones."""
         unstarted = [*self.looking, *self.waiting, *self.due]
         self.looking.clear()
         self.waiting.clear()

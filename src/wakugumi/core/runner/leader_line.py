@@ -1,7 +1,7 @@
-"""Who is at the other end of the line to the leader, does it still listen, and when must it hear of us?
+"""Which kind of leader is connected, does it still answer, and when is the next heartbeat due?
 
-DOWN ── opened ──► GREETING ── welcomed ──► OWN     says what it holds, then offers credit; results until confirmed
- ▲                     └─ no Welcome in time ──► OLD   nine types only: offers credit; written is delivered (F9)
+DOWN ── opened ──► GREETING ── welcomed ──► OWN     gets the held jobs, then credit; results until confirmed
+ ▲                     └─ no Welcome in time ──► OLD   nine types only: gets credit; written counts as delivered (F9)
  └──────────── lost, or silence ◄──────────────┴──────┘
 """
 
@@ -17,7 +17,7 @@ _NEVER: Final = float("inf")
 
 
 class LeaderKind(IntEnum):
-    """Who is at the other end; from OLD on, somebody listens."""
+    """OLD and OWN leaders take results."""
 
     DOWN = 0
     GREETING = 1
@@ -26,8 +26,8 @@ class LeaderKind(IntEnum):
 
 
 class LineToLeader:
-    """One line at a time. After a leader of our own, one that says nothing is left a few times before it is taken as
-    old: to an old one results would be told, and forgotten."""
+    """One connection at a time. After a leader of our own, connections without a greeting are closed a few times before
+    the next one counts as an old leader: an old leader gets results once, and they are forgotten."""
 
     __slots__ = ("_silent_left", "beat_at", "greeted_by", "heard_at", "kind", "leaving")
 
@@ -37,10 +37,10 @@ class LineToLeader:
         """This machine takes no more jobs."""
         self.heard_at = 0.0
         self.beat_at = _NEVER
-        """When the leader must hear of us."""
+        """Time of the next heartbeat."""
         self.greeted_by = _NEVER
         self._silent_left = 0
-        """How many that do not greet are still left before one is taken as old."""
+        """Number of connections without a greeting to close before one counts as an old leader."""
 
     @property
     def listens(self) -> bool:
@@ -48,7 +48,7 @@ class LineToLeader:
 
     @property
     def is_offered(self) -> bool:
-        """The leader is offered the slots that come free."""
+        """Slots that come free are offered to the leader."""
         return self.kind >= LeaderKind.OLD and not self.leaving
 
     def opened(self, now: float) -> None:
@@ -61,9 +61,9 @@ class LineToLeader:
         self._silent_left = SILENT_LEFT
         self.greeted_by = _NEVER
         self.heard_at = now
-        self.heard_of_us(now)
+        self.heartbeat_sent(now)
 
-    def heard_of_us(self, now: float) -> None:
+    def heartbeat_sent(self, now: float) -> None:
         """A heartbeat was sent, or the greeting answered."""
         self.beat_at = now + HEARTBEAT_S
 
@@ -76,7 +76,7 @@ class LineToLeader:
         self.greeted_by = self.beat_at = _NEVER
 
     def why_hang_up(self, now: float) -> str:
-        """Why the line is to be left now; empty if there is no reason. What has not greeted then is an old leader."""
+        """Reason to close the connection now, or empty. A leader that has not greeted by then is an old one."""
         if self.greeted_by <= now and self._silent_left:
             self._silent_left -= 1
             return f"the leader did not greet within {WELCOME_AGAIN_WITHIN_S:.0f} s"

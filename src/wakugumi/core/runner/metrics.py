@@ -1,4 +1,4 @@
-"""What does a machine tell those who watch, of the programs it ran? What its station counts, as metrics. (SPEC O2)"""
+"""Which metrics does a machine report of the programs it ran? The counts of its station. (SPEC O2)"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wakugumi.limits.http import METRIC_SERIES_MAX
 
 
 def run_families(runs: RunCounts, *, running: int, limit: int, free: int) -> Iterator[Family]:
-    """The same for a worker and a node."""
+    """Metrics of a worker or a node."""
     yield gauge("wakugumi_run_slots", "Places for running jobs.", limit)
     yield gauge("wakugumi_run_slots_free", "Places that a caller of this machine can have now.", free)
     yield gauge("wakugumi_run_jobs_running", "Jobs that run now, whoever wants them.", running)
@@ -49,7 +49,7 @@ def run_families(runs: RunCounts, *, running: int, limit: int, free: int) -> Ite
 
 
 def _first(counts: dict[str, int]) -> list[Sample]:
-    """Each of them, if there are few; otherwise those that came first, and the rest together: so none ever shrinks."""
+    """Each count if there are few, otherwise the first ones and the sum of the rest: so no count ever shrinks."""
     samples = [Sample((name,), count) for name, count in islice(counts.items(), METRIC_SERIES_MAX)]
     rest = sum(islice(counts.values(), METRIC_SERIES_MAX, None))
     return [*samples, Sample((OTHERS,), rest)] if rest else samples

@@ -1,8 +1,8 @@
-"""Which results does the leader have to be told, now or again, and which of them are on their way? (SPEC W7)
+"""Which results must the leader still get, and which of them are in flight? (SPEC W7)
 
-Two queues are emptied a few at a time: what is owed when a leader comes, or could not be told at once, and what it
-fetches of an earlier life. A result is on its way from the look at the disk, if it takes one, until the leader has
-confirmed it. All results that are told count: beyond GIVEN_BYTES_MAX they wait until the line is written.
+Two queues: results that were owed when the leader connected or could not be sent at once, and results of an earlier
+life that the leader fetches. A result is in flight from its search on the disk, if any, until the leader confirms it.
+Beyond GIVEN_BYTES_MAX unwritten bytes all results wait until the connection has written them.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from wakugumi.core.runner.finished import FOUND_MAX, FinishedJobs
 from wakugumi.limits.wire import GIVEN_BYTES_MAX
 
 RESENT_AT_ONCE: Final = 16
-"""Results sent again or fetched that may be on their way at once: they are read from the disk before their time."""
+"""Results sent again or fetched that may be in flight: they are read from the disk ahead of time."""
 
 
 class Resending:
-    """What is told again over one connection."""
+    """Results sent again over one connection."""
 
     def __init__(self, kept: FinishedJobs) -> None:
         self._kept = kept
         self._owed: deque[JobId] = deque()
-        """Owed when the leader came, or since, and not told to it yet."""
+        """Owed results to send."""
         self._fetched: deque[JobId] = deque()
-        """Of an earlier life, asked for by the leader, and not told to it yet."""
+        """Results of an earlier life that the leader has fetched, to send."""
         self._under_way: dict[JobId, bool] = {}
-        """Those of both that are on their way. True while the disk is asked for it."""
+        """Results in flight. True while the disk is searched for one."""
         self._unwritten_bytes = 0
-        """Results that the leader was told since the last ones were written."""
+        """Bytes of results sent since the last `written`."""
 
     @property
     def is_full(self) -> bool:
-        """The leader is told no more results before those of before are written."""
+        """No more results are sent before the earlier ones are written."""
         return self._unwritten_bytes >= GIVEN_BYTES_MAX
 
-    def gave(self, size: int) -> bool:
-        """It was told a result of so many bytes. True if it is told no more now."""
+    def count_unwritten(self, size: int) -> bool:
+        """A result of `size` bytes was sent. True if no more may be sent now."""
         self._unwritten_bytes += size
         return self._unwritten_bytes >= GIVEN_BYTES_MAX
 
@@ -52,33 +52,33 @@ class Resending:
 
     @property
     def is_promised(self) -> bool:
-        """Has the leader fetched what it was not told yet?"""
+        """Does the leader wait for a result that it has fetched?"""
         return bool(self._fetched) or any(self._under_way.values())
 
     def begin(self) -> None:
-        """A leader came, and hears all that it is owed."""
+        """A leader has connected, and gets all owed results."""
         self._owed.extend(self._kept.owed)
 
     def end(self) -> None:
-        """It is gone. The next one begins anew."""
+        """The leader is gone. The next one begins anew."""
         self._owed.clear()
         self._fetched.clear()
         self._under_way.clear()
         self._unwritten_bytes = 0
 
     def wait(self, job: JobId) -> None:
-        """It cannot be told now: it is when the line is written."""
+        """The result cannot be sent now, but once the connection has written the earlier ones."""
         self._under_way.pop(job, None)
         (self._owed if self._kept.owes(job) else self._fetched).append(job)
 
     def fetch(self, jobs: Sequence[JobId]) -> Sequence[JobId]:
-        """The leader waits for these. Returns those that are too many."""
+        """The leader waits for these results. Returns those that are too many."""
         room = FOUND_MAX - len(self._fetched)
         self._fetched.extend(jobs[:room])
         return jobs[room:]
 
     def next(self, is_theirs: Callable[[JobId], bool]) -> JobId | None:
-        """The next one to tell, if one more may be on its way. What `is_theirs` is answered when it is done."""
+        """The next result to send, if one more may be in flight. A job that `is_theirs` is answered when it ends."""
         if self.is_full or len(self._under_way) >= RESENT_AT_ONCE:
             return None
         while self._owed:
@@ -91,27 +91,28 @@ class Resending:
                 return job
         return None
 
-    def look(self, job: JobId) -> None:
-        """The disk is asked for it."""
+    def search(self, job: JobId) -> None:
+        """The disk is searched for the result."""
         self._under_way[job] = True
 
-    def is_looked_for(self, job: JobId) -> bool:
+    def is_searched(self, job: JobId) -> bool:
         return self._under_way.get(job, False)
 
-    def told(self, job: JobId, *, confirms: bool) -> None:
-        """It was sent to a leader that confirms it, or that never does."""
+    def sent(self, job: JobId, *, confirms: bool) -> None:
+        """The result was sent to a leader that confirms results, or that never does."""
         if confirms:
             self._under_way[job] = False
         else:
             self.drop(job)
 
     def drop(self, job: JobId) -> None:
-        """It is not on its way any more."""
+        """The result is no longer in flight."""
         self._under_way.pop(job, None)
 
     def settle(self, jobs: Sequence[JobId]) -> bool:
-        """These are confirmed. False if nothing can follow: while anything waits, something is on its way, or the line
-        is full."""
+        """The leader has confirmed these. False if no result can follow: a result waits only while others are in flight
+        or
+        the connection is full."""
         if not self._under_way:
             return False
         for job in jobs:

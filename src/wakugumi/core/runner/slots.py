@@ -1,15 +1,16 @@
-"""How many jobs may run here, which of them, and what does the leader hear? The runner's state machine.
+"""How many jobs may run here, which of them, and what is sent to the leader? The runner's state machine.
 
-    credit        where every slot is: offered to the leader, busy, held back or kept
-    jobs_here     where every assigned job is: running, looked for on the disk, due or waiting
-    leader_line   who is at the other end, and does it still listen
-    answers       which results the leader gets, now or again
-    callers       what callers of this machine want (N1, N2)
-    health        can programs be started here (W9); cpu_watch: do others leave them the CPU (W2)
-    assignments   what becomes of each job, from its assignment until its slots are free again
+    credit        where is every slot: offered to the leader, busy, held back or kept
+    jobs_here     where is every assigned job: running, looked up on the disk, due or waiting
+    leader_line   which kind of leader is connected, and does it still answer
+    answers       which results are sent to the leader, now or again
+    callers       which jobs do callers of this machine want (N1, N2)
+    health        can programs be started here (W9)
+    cpu_watch     do other programs leave enough CPU (W2)
+    assignments   how does each job go on, from its assignment until its slots are free again
 
-These stand in `slots_state`; here are the doors, and how a leader comes and goes. Without a leader there is no credit,
-and jobs go on running.
+`slots_state` holds these parts. This file dispatches events to them, and connects and disconnects the leader. Without a
+leader there is no credit, and running jobs continue.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from wakugumi.limits.scheduling import CREDIT_MAX
 from wakugumi.limits.wire import DRAIN_DEADLINE_S
 
 CLEAN_UP_S: Final = 60.0
-"""How often finished jobs are looked through for those whose time is over."""
+"""Pause between two searches for finished jobs whose TTL is over."""
 
 _NEVER: Final = float("inf")
 
@@ -47,12 +48,13 @@ class Slots:
         digest: Callable[[bytes], bytes] = lambda _: b"",
         old_leader: bool = False,
     ) -> None:
-        """If it never `rests`, a sick machine goes on taking jobs, which fail: for a leader that has no other. `digest`
-        tells which request a payload is; empty if that cannot be told. `old_leader`: a leader that says nothing is one
-        of the nine types, and gets results at once; else only after it has assigned a job, for anybody can listen."""
+        """With `rests=False` a sick machine goes on taking jobs, which fail: for a leader that has no other worker.
+        `digest` identifies the request in a payload; empty if unknown. A leader that does not greet speaks the nine old
+        types. With `old_leader` such a leader gets results at once, otherwise only after it has assigned a job: any
+        process can listen on a port."""
         assert 1 <= slots <= CREDIT_MAX
         self.slots = slots
-        self._believes = old_leader
+        self._trusts_old = old_leader
         self._stopped = False
         self._stop_by = _NEVER
         self._clean_up_at = 0.0
@@ -67,12 +69,11 @@ class Slots:
 
     @property
     def line(self) -> LeaderKind:
-        """Who is at the other end."""
         return self._line.kind
 
     @property
     def leaving(self) -> bool:
-        """It takes no more jobs."""
+        """This machine takes no more jobs."""
         return self._line.leaving
 
     @property
@@ -85,24 +86,24 @@ class Slots:
 
     @property
     def free(self) -> int:
-        """How many slots a caller of this machine can have now."""
+        """Number of slots that a caller of this machine can have now."""
         return self.state.free()
 
     def has(self, job: JobId) -> bool:
-        """Does it run, or is it about to?"""
+        """Does the job run, or is it about to run?"""
         return self.state.has(job)
 
     def owes(self, job: JobId) -> bool:
-        """Is its result still to be confirmed? Then the disk must not forget it (W7)."""
+        """Is the job's result unconfirmed? Then the disk must keep it (W7)."""
         return self.state.kept.owes(job)
 
-    # The four doors.
+    # The four methods of a state machine.
 
     def handle(self, events: Sequence[SlotsEvent], now: float) -> SlotsStep:
         for event in events:
             if self._stopped:
                 break
-            self._hear(event, now)
+            self._on_event(event, now)
         return self._step()
 
     def tick(self, now: float) -> SlotsStep:
@@ -141,9 +142,9 @@ class Slots:
     def check(self) -> None:
         self.state.check()
 
-    # What happened.
+    # Events.
 
-    def _hear(self, event: SlotsEvent, now: float) -> None:
+    def _on_event(self, event: SlotsEvent, now: float) -> None:
         if isinstance(event, ev.ProgramEnded):
             self._assignments.ended(event, now)
         elif isinstance(event, ev.Assigned):
@@ -163,7 +164,7 @@ class Slots:
                 self._credit.offer_all_held()
         elif isinstance(event, ev.ResultLoaded):
             self._assignments.loaded(event, now)
-        elif isinstance(event, ev.LeaderHeard):
+        elif isinstance(event, ev.LeaderAlive):
             self._line.heard_at = now
         elif isinstance(event, ev.Cancelled):
             self._line.heard_at = now
@@ -195,10 +196,10 @@ class Slots:
         else:
             assert_never(event)
 
-    # The leader comes and goes.
+    # The leader connects and disconnects.
 
     def _welcomed(self, event: ev.LeaderWelcomed, now: float) -> None:
-        """W7, L4: first what is held, so that the leader gives none of it to others; then credit."""
+        """Send the held jobs first, so that the leader assigns none of them elsewhere (W7, L4); then credit."""
         line, state = self._line, self.state
         if line.kind not in (LeaderKind.GREETING, LeaderKind.OLD):
             return
@@ -214,17 +215,17 @@ class Slots:
             self._do.append(ev.SendLeaving())
 
     def _assigned_by_old(self, event: ev.Assigned, now: float) -> None:
-        """An old leader knows nothing of several slots, and took one."""
-        self._believes = True  # Whatever this is, it gives out jobs.
-        if self._line.kind is LeaderKind.GREETING:  # An own leader would have greeted first.
+        """An old leader does not know jobs of several slots, and used one credit."""
+        self._trusts_old = True  # The peer assigns jobs, so it is a leader.
+        if self._line.kind is LeaderKind.GREETING:  # A leader of our own would have greeted first.
             self._take_as_old()
         self._answers.begin()
         self._assignments.assign(event.job, event.payload, 1, now)
 
     def _take_as_old(self) -> None:
-        """Credit is told to anybody, for an old leader says nothing before it has some."""
+        """Any peer gets credit: an old leader sends nothing before it has some."""
         self._line.taken_as_old()
-        if self._believes:
+        if self._trusts_old:
             self._answers.begin()
         self._offer_all()
 
@@ -233,7 +234,7 @@ class Slots:
             self._credit.offer(self.slots - self._jobs.busy())
 
     def _lost(self) -> None:
-        """Jobs go on, and results wait."""
+        """Jobs continue, and results wait."""
         self._line.lost()
         self._credit.withdraw()
         self._cpu.held_by = 0.0
@@ -247,18 +248,18 @@ class Slots:
             return
         self._line.leaving = True
         self._stop_by = now + DRAIN_DEADLINE_S
-        self._credit.withdraw_unheard()
+        self._credit.withdraw_unsent()
         if self._line.kind is LeaderKind.OWN:
             self._do.append(ev.SendLeaving())
 
     def _stop(self) -> None:
-        """What still runs is not answered for: to the leader this worker is lost, and its jobs go to others."""
+        """Jobs that still run get no answer: the leader counts this worker as lost and assigns them to others."""
         self._stopped = True
         self._do.append(ev.RunnerStopped())
 
     def _step(self) -> SlotsStep:
         if self._credit.offered and not self._answers.again.is_full:
-            self._do.append(ev.SendCredit(self._credit.tell()))
+            self._do.append(ev.SendCredit(self._credit.take_offered()))
         if self._line.leaving and not self._stopped and self.state.is_done():
             self._stop()
         return Step(do=self.state.take_steps()) if self._do else _NOTHING

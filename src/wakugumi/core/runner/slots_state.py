@@ -1,4 +1,4 @@
-"""What does the runner's state machine know? Its parts, and what must hold between them."""
+"""What does the runner's state machine know? Its parts, and the invariants between them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from wakugumi.core.runner.leader_line import LineToLeader
 
 
 class SlotsState:
-    """The parts, each of which answers one question."""
-
     __slots__ = ("answers", "callers", "cpu", "credit", "do", "health", "jobs", "kept", "line")
 
     def __init__(self, slots: int, cpu_cap: float, done_ttl_s: float) -> None:
         self.do: list[SlotsDo] = []
-        """What this step does: the parts add to it."""
+        """Effects of this step, added by the parts."""
         self.line = LineToLeader()
         self.credit = Credit(slots)
         self.jobs = JobsHere()
@@ -32,26 +30,26 @@ class SlotsState:
         self.cpu = CpuWatch(cpu_cap)
 
     def has(self, job: JobId) -> bool:
-        """Does it run, or is it about to?"""
+        """Does the job run, or is it about to run?"""
         return self.jobs.has(job) or job in self.callers.asked
 
     def unused(self) -> int:
-        """Slots in which nothing runs, whoever may use them."""
+        """Slots in which no job runs, offered or not."""
         return self.credit.slots - self.jobs.taken()
 
     def free(self) -> int:
-        """How many slots a caller of this machine can have now."""
+        """Number of slots that a caller of this machine can have now."""
         return 0 if self.line.leaving or self.jobs.due or self.jobs.waiting else self.unused()
 
     def is_done(self) -> bool:
-        """Nothing runs, and nobody waits for a result."""
+        """No job runs, and no result is awaited."""
         jobs = self.jobs
         if jobs.running or jobs.looking or jobs.waiting or jobs.due or self.callers.asked or self.kept.owed_count:
             return False
         return not self.answers.again.is_promised
 
     def take_steps(self) -> list[SlotsDo]:
-        """What this step does. The next one begins with nothing."""
+        """Take the effects of this step; the next step begins without any."""
         do = self.do.copy()
         self.do.clear()
         return do
@@ -75,6 +73,6 @@ class SlotsState:
         again.check()
 
     def _is_theirs(self, job: JobId) -> bool:
-        """It is here, and the leader is answered when it is done: from now on also if callers alone wanted it."""
+        """The job is here, and the leader gets its answer when it ends, even if only callers wanted it until now."""
         self.callers.ours.discard(job)
         return self.jobs.has(job)

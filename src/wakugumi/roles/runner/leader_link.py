@@ -163,7 +163,7 @@ class LeaderLink:
             log.warning("%s sent a frame of type %d (%s), which is ignored", link.peer, frame.type, name)
 
     def on_alive(self, _link: Link) -> None:
-        self._post(ev.LeaderHeard())
+        self._post(ev.LeaderAlive())
 
     def on_blocked(self, link: Link, blocked: bool) -> None:
         """Nothing to do: `slots` asks when what it said is written, before it says more than a buffer should hold."""
@@ -200,7 +200,7 @@ class LeaderLink:
 
     def _missing(self, frame: Frame) -> None:
         self.deliveries.missing(JobId(frame.corr_id), read_missing(frame.payload))
-        self._post(ev.LeaderHeard())
+        self._post(ev.LeaderAlive())
 
     def _fetch(self, frame: Frame) -> None:
         self._post(ev.Fetched(unpack_ids(frame.payload)))
@@ -209,7 +209,7 @@ class LeaderLink:
         self._post(ev.RestKnown())
 
     def _heartbeat(self, _frame: Frame) -> None:
-        self._post(ev.LeaderHeard())
+        self._post(ev.LeaderAlive())
 
     def _welcome(self, frame: Frame) -> None:
         welcome = read_welcome(frame.payload)
