@@ -18,7 +18,7 @@ from tests.kit.a_leader import Running, a_leader
 from tests.kit.old_peers import Message, OldClient, OldWorker
 
 from wakugumi.adapters.loop.tasks import Tasks
-from wakugumi.adapters.net.link import Address
+from wakugumi.adapters.net.address import Address
 from wakugumi.roles.client.grid import connect
 from wakugumi.roles.runner.settings import WorkerSettings
 from wakugumi.roles.runner.worker import Worker

@@ -27,7 +27,7 @@ ALLOWED: dict[str, tuple[int, int, int]] = {
     "adapters/blobs": (39, 0, 0),
     "adapters/jobdir": (24, 0, 0),
     "adapters/journal": (32, 0, 3),
-    "adapters/net": (23, 0, 0),
+    "adapters/net": (13, 0, 0),
     "adapters/port": (4, 0, 0),
     "adapters/programs": (34, 1, 0),
     "app": (13, 1, 0),

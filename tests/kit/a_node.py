@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tests.kit.eventually import eventually
 from tests.kit.form import FORM
 
-from wakugumi.adapters.net.link import Address
+from wakugumi.adapters.net.address import Address
 from wakugumi.adapters.programs.default_command import parse_command
 from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.roles.node.node import Node

@@ -11,7 +11,7 @@ from tests.kit import a_node
 from tests.kit.eventually import eventually
 from tests.kit.http_peer import DEADLINE_S
 
-from wakugumi.adapters.net.link import Address
+from wakugumi.adapters.net.address import Address
 from wakugumi.roles.runner.settings import WorkerSettings
 from wakugumi.roles.runner.worker import Worker
 

@@ -10,7 +10,8 @@ from typing import Any
 from tests.kit.eventually import eventually
 from tests.kit.workers_leader import DEADLINE_S
 
-from wakugumi.adapters.net.link import Address, LinkOwner
+from wakugumi.adapters.net.address import Address
+from wakugumi.adapters.net.link import LinkOwner
 from wakugumi.roles.runner.settings import WorkerSettings
 from wakugumi.roles.runner.worker import Worker
 

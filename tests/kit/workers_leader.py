@@ -13,7 +13,7 @@ import struct
 import uuid
 from typing import Any, NamedTuple
 
-from wakugumi.adapters.net.link import Address
+from wakugumi.adapters.net.address import Address
 
 ASSIGN, ACK, CREDIT, CACHE_PUT, CACHE_ACK, HELLO_WORKER = 2, 3, 4, 6, 7, 10
 WELCOME, CONFIRM, HEARTBEAT, HOLDING, CANCEL, LEAVING, FETCH = 16, 19, 20, 21, 22, 23, 26

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final
 
-from wakugumi.adapters.net.link import Address, parse_address
+from wakugumi.adapters.net.address import Address, parse_address
 from wakugumi.core.setting import Setting
 
 HOST: Final = "127.0.0.1"

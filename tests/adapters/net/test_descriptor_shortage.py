@@ -16,7 +16,7 @@ import uvloop
 from tests.kit.eventually import eventually
 
 from wakugumi.adapters.net import descriptor_shortage
-from wakugumi.adapters.net.link import accept, bound_port
+from wakugumi.adapters.net.connect import accept, bound_port
 
 pytestmark = pytest.mark.anyio
 

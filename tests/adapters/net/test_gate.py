@@ -14,8 +14,9 @@ from tests.kit.link_owner import Owner
 from tests.kit.some_routes import echo, some_routes
 
 from wakugumi.adapters.lines.server import LineServer, listen_lines
+from wakugumi.adapters.net.address import Address
+from wakugumi.adapters.net.connect import bound_port, dial, listen
 from wakugumi.adapters.net.gate import gate
-from wakugumi.adapters.net.link import Address, bound_port, dial, listen
 from wakugumi.adapters.port.port import HttpPort, listen_http
 from wakugumi.core.connections import unread_answers
 from wakugumi.limits.units import KIB, MIB
@@ -281,9 +282,9 @@ async def test_a_peer_that_waits_for_memory_is_not_taken_for_dead(monkeypatch: p
 async def test_a_peer_that_is_not_read_for_long_is_not_cut_off_by_its_own_system(
     monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    from wakugumi.adapters.net import link as net
+    from wakugumi.adapters.net import socket_options
 
-    monkeypatch.setattr(net, "SILENCE_MAX_S", 0.5)
+    monkeypatch.setattr(socket_options, "SILENCE_MAX_S", 0.5)
     frame = fr.encode(fr.HEARTBEAT, payload=bytes(FRAME_BYTES_MAX - 100))
     async with all_ports() as ports:
         here = Owner()

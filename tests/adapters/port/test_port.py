@@ -18,7 +18,7 @@ from tests.kit.link_owner import Owner
 from tests.kit.some_routes import some_routes
 
 from wakugumi.adapters.http.routes import Route
-from wakugumi.adapters.net.link import bound_port, listen
+from wakugumi.adapters.net.connect import bound_port, listen
 from wakugumi.adapters.port import port as web_module
 from wakugumi.adapters.port.port import HttpPort
 from wakugumi.limits.wire import FIRST_FRAME_BYTES_MAX

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wakugumi.adapters.net.link import Address
+from wakugumi.adapters.net.address import Address
 from wakugumi.app.serve.binding import binding, check_port, names_for
 from wakugumi.errors import ConfigError
 

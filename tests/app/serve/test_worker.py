@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from wakugumi.adapters.net.link import Address
+from wakugumi.adapters.net.address import Address
 from wakugumi.app.cli import call
 from wakugumi.app.program_settings import ProgramSettings
 from wakugumi.app.serve import worker, worker_cache

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wakugumi.adapters.net.link import Address
+from wakugumi.adapters.net.address import Address
 from wakugumi.app.serve import worker_cache
 from wakugumi.app.serve.worker_cache import cache_folder, check_ports
 from wakugumi.app.settings import load

@@ -13,7 +13,8 @@ import pytest
 from tests.kit.eventually import eventually_blocking
 
 from wakugumi import Client, Refused
-from wakugumi.adapters.net.link import Link, adopt
+from wakugumi.adapters.net.connect import adopt
+from wakugumi.adapters.net.link import Link
 from wakugumi.core.leader.admin.questions import AskJob, AskStatus, JobRow, StatusAnswer
 from wakugumi.roles.client.request import Task
 from wakugumi.roles.leader.leader import Leader

@@ -12,7 +12,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from tests.kit.http_peer import ask
 
 from wakugumi.adapters.http.page import PageRoute
-from wakugumi.adapters.net.link import Address
+from wakugumi.adapters.net.address import Address
 from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.errors import CODES
 from wakugumi.roles.http.openapi import GATEWAY, LEADER, NODE, OPERATIONS, ROLES, WORKER, document, operations_of

@@ -20,8 +20,8 @@ from tests.kit.old_peers import DEADLINE_S, OldClient, OldWorker
 from wakugumi import connect
 from wakugumi.adapters.journal.journal import Journal
 from wakugumi.adapters.loop.tasks import Tasks
+from wakugumi.adapters.net.address import Address
 from wakugumi.adapters.net.compression import is_packed, pack, unpack
-from wakugumi.adapters.net.link import Address
 from wakugumi.core.ids import JobId
 from wakugumi.roles.leader.leader import Leader
 from wakugumi.roles.runner.settings import WorkerSettings

@@ -20,8 +20,8 @@ from tests.kit.old_peers import DEADLINE_S, OldClient, OldWorker
 from wakugumi import connect
 from wakugumi.adapters.journal.journal import Journal
 from wakugumi.adapters.loop.tasks import Tasks
+from wakugumi.adapters.net.address import Address
 from wakugumi.adapters.net.compression import pack
-from wakugumi.adapters.net.link import Address
 from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
 from wakugumi.limits.wire import GIVEN_BYTES_MAX, WRITE_BACKLOG_BYTES_MAX
 from wakugumi.roles.runner.settings import WorkerSettings

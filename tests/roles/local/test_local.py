@@ -20,7 +20,7 @@ from tests.kit.eventually import eventually_blocking
 from tests.kit.processes import has_ended
 
 from wakugumi import ConfigError, Refused, local
-from wakugumi.adapters.net.link import adopt
+from wakugumi.adapters.net.connect import adopt
 from wakugumi.core.leader.admin.questions import AskExplain, AskStatus, ExplainAnswer, StatusAnswer
 from wakugumi.roles.client.grid import Grid
 from wakugumi.roles.client.request import Task

@@ -16,8 +16,8 @@ from tests.kit.http_peer import HttpPeer
 
 from wakugumi.adapters.lines import server
 from wakugumi.adapters.lines.client import send_job
+from wakugumi.adapters.net.address import Address
 from wakugumi.adapters.net.gate import gate
-from wakugumi.adapters.net.link import Address
 from wakugumi.adapters.net.tls import client_context, server_context
 from wakugumi.errors import Lost
 from wakugumi.limits.wire import STRANGERS_MAX

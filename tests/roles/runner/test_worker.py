@@ -38,7 +38,9 @@ from tests.kit.workers_leader import (
     new_id,
 )
 
-from wakugumi.adapters.net.link import Address, Link, LinkOwner, adopt, dial
+from wakugumi.adapters.net.address import Address
+from wakugumi.adapters.net.connect import adopt, dial
+from wakugumi.adapters.net.link import Link, LinkOwner
 from wakugumi.errors import ConfigError, Lost
 from wakugumi.limits.runner import CPU_CAP
 from wakugumi.roles.runner.settings import WorkerSettings

@@ -28,7 +28,8 @@ from urllib.parse import urlsplit
 
 from wakugumi.adapters.blobs.store import CHUNK_BYTES, Incoming, ref_of_file
 from wakugumi.adapters.files import READ
-from wakugumi.adapters.net.link import is_loopback, tune
+from wakugumi.adapters.net.address import is_loopback
+from wakugumi.adapters.net.socket_options import tune
 from wakugumi.errors import CODES, ConfigError, Lost, Refused
 from wakugumi.limits.client import CONNECT_DEADLINE_S
 from wakugumi.limits.files import BLOB_RECEIVED_MIN_BYTES, BLOB_RECEIVED_MIN_S, BLOB_STALL_S, UPLOAD_PATIENCE_S

@@ -18,7 +18,8 @@ from typing import Final
 
 import aiohttp
 
-from wakugumi.adapters.net.link import tune, why_not
+from wakugumi.adapters.net.connect import why_not
+from wakugumi.adapters.net.socket_options import tune
 from wakugumi.errors import Lost
 from wakugumi.limits.client import CONNECT_DEADLINE_S
 from wakugumi.limits.http import CALL_IDLE_S, CALLS_MAX

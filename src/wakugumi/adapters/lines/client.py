@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.loop.threads import beside
-from wakugumi.adapters.net.link import Address, tune
+from wakugumi.adapters.net.address import Address
+from wakugumi.adapters.net.socket_options import tune
 from wakugumi.errors import ConfigError, Lost, PeerError
 from wakugumi.limits.client import CONNECT_DEADLINE_S, SEND_SILENCE_MAX_S
 from wakugumi.limits.http import LINE_BYTES_MAX

@@ -23,7 +23,7 @@ from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.machine.open_files import connections_max as connections_of_process
 from wakugumi.adapters.net.gate import gate, name_of
 from wakugumi.adapters.net.handshake import Entrance, enter
-from wakugumi.adapters.net.link import tune
+from wakugumi.adapters.net.socket_options import tune
 from wakugumi.errors import Lost, Refused, bad_request
 from wakugumi.limits.http import (
     BODY_RECEIVED_MIN_BYTES,

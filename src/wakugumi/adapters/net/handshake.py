@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from wakugumi.adapters.loop.tasks import Tasks
+from wakugumi.adapters.net.connect import accept, bound_port
 from wakugumi.adapters.net.gate import gate
-from wakugumi.adapters.net.link import accept, bound_port
 from wakugumi.limits.units import KIB
 
 if TYPE_CHECKING:

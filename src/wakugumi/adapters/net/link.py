@@ -1,34 +1,29 @@
-"""How do frames cross a socket? One protocol class for all sides, and the two ways to get one: `listen` and `dial`.
+"""How do frames cross a socket? One protocol class for all sides; `connect` makes the connections.
 
-Writes of one turn of the loop leave as one write. A peer that does not read is *blocked*: its owner is told and holds
-back, and a peer that goes on asking without reading the answers is cut off; so is one when all such peers together are
-owed too much. What was written in the turn in which it became blocked does not count: nobody could know. A peer that
-breaks the protocol costs one log line and one connection.
+Writes of one turn of the loop leave as one write. A peer that does not read is *blocked*: its owner gets a call and
+holds back. A blocked peer that sends requests without reading the answers is cut off, as is the peer with most unread
+answers when all of them together have too many. Bytes written in the turn in which a peer became blocked do not count:
+its owner could not know yet. A peer that breaks the protocol costs one log line and one connection.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
-import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import NamedTuple, Protocol, cast
-from urllib.parse import urlsplit
+from typing import Protocol, cast
 
 from wakugumi.adapters.net.compression import ask_for_packing, pack_frames, unpack_frame
 from wakugumi.adapters.net.gate import Gate, gate, name_of
-from wakugumi.errors import ConfigError, Lost, PeerError
-from wakugumi.limits.client import CONNECT_DEADLINE_S
+from wakugumi.adapters.net.socket_options import tune
+from wakugumi.errors import PeerError
 from wakugumi.limits.wire import (
     ALIVE_TOLD_S,
     FLUSH_BYTES,
     READ_BYTES_TURN_MAX,
     READ_EVENTS_MAX,
-    SILENCE_MAX_S,
     WRITE_BACKLOG_BYTES_MAX,
     WRITE_BUFFER_BYTES_MAX,
 )
@@ -37,21 +32,13 @@ from wakugumi.wire.frame import Decoder, Frame
 log = logging.getLogger("wakugumi.net")
 
 
-class Address(NamedTuple):
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
 class LinkOwner(Protocol):
-    """Whoever a connection belongs to. All calls come from the loop; `on_frame` may raise PeerError."""
+    """The user of a connection. All calls come from the loop; `on_frame` may raise PeerError."""
 
     def on_open(self, link: Link) -> None: ...
     def on_frame(self, link: Link, frame: Frame) -> None: ...
     def on_alive(self, link: Link) -> None:
-        """Bytes of a frame that is not complete yet; every ALIVE_TOLD_S at most."""
+        """Bytes of an incomplete frame were received; called every ALIVE_TOLD_S at most."""
 
     def on_blocked(self, link: Link, blocked: bool) -> None: ...
     def on_lost(self, link: Link) -> None: ...
@@ -72,41 +59,41 @@ class Link(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._blocked = False
         self._told_blocked = False
-        """The owner was told so in an earlier turn of the loop: what is queued now, the peer has asked for since."""
+        """The owner was called in an earlier turn of the loop: bytes queued now answer later requests of the peer."""
         self._backlog = 0
-        """Bytes queued since then."""
+        """Bytes queued while `_told_blocked`."""
         self._when_written: list[Callable[[], None]] = []
         self._alive_at = 0.0
         self._paused_by_owner = False
         self._waits_for_memory = False
         self._gate: Gate | None = None if trusted else gate()
-        """What watches connections that others make."""
+        """Watches connections made by others; None for our own."""
         self._is_half = False
-        """It ends in the midst of a frame, as the gate knows."""
+        """The bytes received end inside a frame, and the gate knows."""
         self._half_no = -1
         self._rest: Iterator[Frame] | None = None
-        """Frames that were read and wait for the next turn of the loop. Meanwhile nothing is read."""
+        """Frames that were read and wait for the next turn of the loop. Reading is paused meanwhile."""
         self._rest_bytes = 0
         self.on_read: Callable[[int], None] | None = None
-        """Told how many bytes were read, once they are handled."""
+        """Called with the number of bytes read, once they are handled."""
         self._ended_by_us = False
         self._deadline: asyncio.TimerHandle | None = None
         self.peer = "?"
+        """The peer's name for people."""
         self.host = ""
-        """The peer's IP address; empty for a process of this machine that came by no address."""
-        """Who it is, for people."""
+        """The peer's IP address; empty for a process of this machine on a socket pair."""
         self.is_local = False
         """The other end is on this machine."""
         self.packs = False
-        """What is sent is packed: both ends said that they want that."""
+        """Frames are sent packed: both ends asked for that."""
         self._unpacks = False
         self.why_closed = ""
-        """What the peer did that it was cut off for."""
+        """Why this side closed the connection."""
 
-    # What the owner calls.
+    # Calls of the owner.
 
     def send(self, data: bytes) -> None:
-        """Queue encoded frames; they leave together, at the end of this turn of the loop or when they are many."""
+        """Queues encoded frames. They leave together, at the end of this turn of the loop or when they are many."""
         if self.packs:
             data = pack_frames(data)
         if not self._out:
@@ -117,7 +104,7 @@ class Link(asyncio.Protocol):
             self._flush()
 
     def greet(self, hello: bytes) -> None:
-        """Send a hello. To another machine it asks for packing: on this one that costs time and saves nothing."""
+        """Sends a hello. A hello to another machine asks for packing; on this machine packing would only cost time."""
         if not self.is_local:
             self._unpacks = True
             hello = ask_for_packing(hello)
@@ -125,17 +112,17 @@ class Link(asyncio.Protocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """What was sent, and the system has not taken."""
+        """Bytes sent that the system has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
     def is_blocked(self) -> bool:
-        """The peer has still to read what it was sent."""
+        """The peer does not read fast enough."""
         return self._blocked
 
     def when_written(self, tell: Callable[[], None]) -> None:
-        """Call this once what was sent so far has left, but for what a buffer may hold: now, or when the peer has read
-        enough of it. Never, if the connection ends before."""
+        """Calls `tell` once all sent so far has left, except for what a buffer may hold: now, or when the peer has read
+        enough. Never, if the connection ends before."""
         self._flush()
         if self._blocked:
             self._when_written.append(tell)
@@ -151,7 +138,7 @@ class Link(asyncio.Protocol):
         self.expect_within(None, "")
 
     def expect_within(self, seconds: float | None, why: str) -> None:
-        """Close in so many seconds, for this reason, unless called again. None takes the deadline off."""
+        """Closes the link in so many seconds, for this reason, unless called again. None removes the deadline."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -159,14 +146,14 @@ class Link(asyncio.Protocol):
             self._deadline = self._loop.call_later(seconds, self.close, why)
 
     def pause(self, paused: bool) -> None:
-        """Stop or go on reading. What was read already waits as well."""
+        """Stops or resumes reading. Frames that were read already wait as well."""
         if self._paused_by_owner and not paused and self._rest is not None:
             self._loop.call_soon(self._next_turn)
         self._paused_by_owner = paused
         self._set_reading()
 
     def close(self, why: str = "", kind: str = "broken") -> None:
-        """Send what is queued and close; a peer that does not read is cut off. Of each kind of reason, only some lines
+        """Sends queued frames and closes; a peer that does not read is cut off. Of each kind of reason, only some lines
         about strangers are logged."""
         if self._transport is None or self._transport.is_closing():
             return
@@ -181,33 +168,33 @@ class Link(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Cut it now, with what was queued."""
+        """Ends the connection now; queued frames are lost."""
         self._ended_by_us = True
         if self._transport is not None:
             self._transport.abort()
 
     @property
     def is_paused(self) -> bool:
-        """Its owner does not want to read it."""
+        """The owner has paused reading."""
         return self._paused_by_owner
 
     def wait_for_memory(self, waits: bool) -> None:
-        """Half frames of others take all memory that there is for them: read no more for now, or again."""
+        """Half frames of others use all memory for half frames: stops reading, or resumes."""
         self._waits_for_memory = waits
         self._set_reading()
 
     def is_there(self) -> None:
-        """It is we who do not read: its silence says nothing."""
+        """This side does not read, so the peer's silence does not mean that it is dead: the owner is called."""
         if self.is_open and (now := self._loop.time()) - self._alive_at >= ALIVE_TOLD_S:
             self._alive_at = now
             self._owner.on_alive(self)
 
     def make_room(self) -> bool:
-        """There are too many connections: the oldest one that has not said hello goes, if there is one beside this."""
+        """There are too many connections: the oldest other one without a hello is closed, if there is one."""
         return self._gate is not None and self._transport is not None and self._gate.make_room(self._transport)
 
     def release(self) -> None:
-        """Give the connection up without ending it: it speaks something else. To its owner it is lost."""
+        """Gives the connection up without ending it: it speaks another protocol. For its owner it is lost."""
         self.expect_within(None, "")
         self._transport = None
         self._owner.on_lost(self)
@@ -216,7 +203,7 @@ class Link(asyncio.Protocol):
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    # What the loop calls.
+    # Calls of the loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -235,7 +222,7 @@ class Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         size = len(data)
         frames = self._decoder.feed(data)
-        if self._rest is not None:  # Read before reading was paused: its turn comes after what waits already.
+        if self._rest is not None:  # Read before reading was paused: earlier frames come first.
             self._rest = chain(self._rest, frames)
             self._rest_bytes += size
             return
@@ -255,7 +242,7 @@ class Link(asyncio.Protocol):
             if is_all:
                 size, self._rest, self._rest_bytes = self._rest_bytes, None, 0
                 self._is_handled(size)
-        except Exception:  # In `data_received` the loop would end the connection; here nobody else does.
+        except Exception:  # In `data_received` the loop would end the connection; here no other code does.
             log.exception("closing %s: a frame could not be handled", self.peer)
             self.abort()
             return
@@ -265,7 +252,7 @@ class Link(asyncio.Protocol):
             self._loop.call_soon(self._next_turn)
 
     def _handle(self, frames: Iterator[Frame], left: int) -> bool:
-        """So many of them: then other connections have their turn. True if those were all."""
+        """Handles at most `left` frames, or all if negative: other connections need their turn. True if it was all."""
         on_frame = self._on_packed if self._unpacks else self._owner.on_frame
         frame = None
         try:
@@ -283,7 +270,7 @@ class Link(asyncio.Protocol):
         return True
 
     def _is_handled(self, size: int) -> None:
-        """So many bytes, to the last whole frame."""
+        """`size` bytes are handled, to the last whole frame."""
         held = self._decoder.held_bytes
         if (held or self._is_half) and self._gate is not None:
             self._note_half(self._gate, held)
@@ -291,7 +278,7 @@ class Link(asyncio.Protocol):
             self.on_read(size)
 
     def _note_half(self, gate: Gate, held: int) -> None:
-        """After each read that ends, or began, in the midst of a frame."""
+        """Called after each read that begins or ends inside a frame."""
         decoder = self._decoder
         if not self._is_trusted:
             if self._transport is not None:
@@ -315,7 +302,7 @@ class Link(asyncio.Protocol):
         self._owner.on_frame(link, unpack_frame(frame))
 
     def pause_writing(self) -> None:
-        # It is still read from: two peers that each wait for the other to read would wait for ever.
+        # Reading goes on: two peers that each wait for the other to read would wait for ever.
         self._blocked = True
         self._loop.call_soon(self._count)
         self._owner.on_blocked(self, True)
@@ -342,13 +329,13 @@ class Link(asyncio.Protocol):
             if not self._ended_by_us:
                 try:
                     self._handle(self._rest, -1)
-                except Exception:  # The owner has to hear of the end all the same.
+                except Exception:  # `on_lost` must be called nevertheless.
                     log.exception("%s is gone, and its last frames could not be handled", self.peer)
             self._rest = None
         self._when_written.clear()
         if self._decoder.held_bytes and not self._ended_by_us:
             self._warn("broken", f"{self.peer} ended in the middle of a frame, after {self._decoder.held_bytes} bytes")
-        self._decoder.forget()  # A link and its owner know each other, so they go later, with the next garbage.
+        self._decoder.forget()  # Frees memory now: link and owner refer to each other until the next collection.
         self._owner.on_lost(self)
 
     def _flush(self) -> None:
@@ -371,7 +358,7 @@ class Link(asyncio.Protocol):
             self._transport.write(data)
 
     def _let_off(self) -> None:
-        """It owes nothing any more."""
+        """The peer has read all answers."""
         if self._backlog:
             self._backlog = 0
             if self._gate is not None:
@@ -390,137 +377,6 @@ class Link(asyncio.Protocol):
             self._transport.resume_reading()
 
 
-def as_it_is(link: Link) -> asyncio.BaseProtocol:
-    """A connection that speaks frames and nothing else."""
-    return link
-
-
-async def listen(
-    host: str,
-    port: int,
-    new_owner: Callable[[], LinkOwner],
-    wrap: Callable[[Link], asyncio.BaseProtocol] = as_it_is,
-) -> asyncio.Server:
-    """Accept connections, each with an owner of its own. `wrap` looks first whether they speak frames. Raises
-    ConfigError if the port cannot be had."""
-    return await accept(host, port, lambda: wrap(Link(new_owner())))
-
-
-async def accept(host: str, port: int, new_protocol: Callable[[], asyncio.BaseProtocol]) -> asyncio.Server:
-    """Accept connections of any kind. Raises ConfigError if the port cannot be had."""
-    loop = asyncio.get_running_loop()
-    if not 0 <= port <= 0xFFFF:  # uvloop would take it modulo 65 536
-        raise ConfigError(f"{port} is no port", "choose one from 1 to 65535, or 0 for any free one")
-    try:
-        server = await loop.create_server(new_protocol, host, port, backlog=1024)
-    except ValueError as error:  # a name that no encoding of host names can hold
-        raise ConfigError(f"cannot listen on {Address(host, port)}: {error}") from None
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise ConfigError(
-                f"port {port} on {host} is taken by another process", "choose another port, or 0 for any free one"
-            ) from None
-        raise ConfigError(f"cannot listen on {Address(host, port)}: {error.strerror or error}") from None
-    from wakugumi.adapters.net.descriptor_shortage import watch_descriptors
-
-    watch_descriptors(server)
-    return server
-
-
-async def dial(address: Address, owner: LinkOwner) -> Link:
-    """Connect. Raises Lost, with a sentence that says why it could not."""
-    loop = asyncio.get_running_loop()
-    try:
-        async with asyncio.timeout(CONNECT_DEADLINE_S):
-            _, link = await loop.create_connection(lambda: Link(owner, trusted=True), address.host, address.port)
-    except TimeoutError:
-        raise Lost(f"{address} did not answer within {CONNECT_DEADLINE_S:.0f} s") from None
-    except (OSError, ValueError) as error:
-        raise Lost(f"cannot connect to {address}: {why_not(error)}") from None
-    return link
-
-
-async def adopt(sock: socket.socket, owner: LinkOwner, *, trusted: bool) -> Link:
-    """A link over a socket that is already connected: an embedded grid's two ends."""
-    loop = asyncio.get_running_loop()
-    _, link = await loop.create_connection(lambda: Link(owner, trusted=trusted), sock=sock)
-    return link
-
-
-def bound_port(server: asyncio.Server) -> int:
-    return int(server.sockets[0].getsockname()[1])
-
-
-def parse_address(text: str, default_port: int | None = None) -> Address:
-    """`host:port`, `[v6]:port`, optionally with `waku://` before it. Raises ConfigError."""
-    hint = "write host:port, such as localhost:5000"
-    try:
-        parts = urlsplit(text if "://" in text else f"waku://{text}")
-        port = parts.port if parts.port is not None else default_port
-    except ValueError as error:
-        raise ConfigError(f"{text!r} is not an address: {error}", hint) from None
-    host = parts.hostname
-    more = parts.path not in {"", "/"} or parts.query or parts.fragment or "@" in parts.netloc
-    if parts.scheme not in {"waku", "tcp"} or not host or not host.isprintable() or " " in host or port is None or more:
-        raise ConfigError(f"{text!r} is not a leader's address", hint)
-    return Address(host, port)
-
-
-def parse_addresses(text: str, default_port: int | None = None) -> list[Address]:
-    """Several addresses with commas between them, optionally with `waku://` before the first or before each. Raises
-    ConfigError, also if one of them is named twice."""
-    addresses: list[Address] = []
-    for part in text.split(","):
-        if not part.strip():
-            raise ConfigError(f"{text!r} names no leader beside a comma", "write host:port,host:port")
-        address = parse_address(part.strip(), default_port)
-        if address in addresses:
-            raise ConfigError(f"the leader {address} is named twice", "name each leader once")
-        addresses.append(address)
-    return addresses
-
-
-def check_binding(host: str, *, allow_open: bool) -> None:
-    """Safe by default (SPEC O1): wider than loopback needs a word. Raises ConfigError."""
-    if allow_open or is_loopback(host):
-        return
-    raise ConfigError(
-        f"listening on {host} would let anyone who reaches this machine run programs on the workers",
-        "listen on 127.0.0.1, or say --allow-open if the network is closed to strangers",
-    )
-
-
-def is_loopback(host: str) -> bool:
-    """Can only this machine reach it?"""
-    with contextlib.suppress(ValueError):
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    return False
-
-
-def tune(sock: socket.socket, *, may_wait: bool = False) -> None:
-    """Find out about a peer that vanished, also if it never asked for heartbeats. A leader that is full, or short of
-    memory, `may_wait` with reading for longer than SILENCE_MAX_S: Linux would cut it off as if it had vanished. Its
-    heartbeats show that it is there."""
-    with contextlib.suppress(OSError):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
-            if hasattr(socket, option):
-                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-        if hasattr(socket, "TCP_USER_TIMEOUT") and not may_wait:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENCE_MAX_S * 1000))
-
-
 def _is_local(transport: asyncio.BaseTransport) -> bool:
     here, there = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
     return not (isinstance(here, tuple) and isinstance(there, tuple)) or here[0] == there[0]
-
-
-def why_not(error: OSError | ValueError) -> str:
-    """Why a connection could not be made, in words."""
-    # A name with several addresses fails with one error that quotes those of all of them.
-    if isinstance(error, ConnectionRefusedError) or f"[Errno {errno.ECONNREFUSED}]" in str(error):
-        return "nobody listens there"
-    if isinstance(error, socket.gaierror | ValueError):
-        return "the name is unknown"
-    return error.strerror or str(error)

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
-from wakugumi.adapters.net.link import Address
+from wakugumi.adapters.net.address import Address
 
 
 def workers_url(url: str, connected_from: str, allowed: Collection[str]) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from wakugumi.adapters.net.link import Address, check_binding
+from wakugumi.adapters.net.address import Address, check_binding
 from wakugumi.errors import ConfigError
 from wakugumi.wire.web_origin import server_names
 

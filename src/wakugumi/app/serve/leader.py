@@ -19,7 +19,7 @@ from wakugumi.adapters.loop.event_loop import run
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.machine.memory import memory_room
 from wakugumi.adapters.machine.open_files import raise_open_files
-from wakugumi.adapters.net.link import Address
+from wakugumi.adapters.net.address import Address
 from wakugumi.adapters.programs.linux import hide_from_programs
 from wakugumi.app import logs
 from wakugumi.app.client_settings import LogSettings

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from wakugumi.adapters.loop.event_loop import run
 from wakugumi.adapters.loop.signals import on_stop_signals
-from wakugumi.adapters.net.link import Address, check_binding, parse_address
+from wakugumi.adapters.net.address import Address, check_binding, parse_address
 from wakugumi.adapters.programs.default_command import DefaultCommand, parse_command
 from wakugumi.adapters.programs.linux import hide_from_programs
 from wakugumi.adapters.programs.named_programs import Programs

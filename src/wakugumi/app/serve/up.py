@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from msgspec.structs import replace
 
 from wakugumi.adapters.loop.event_loop import run
-from wakugumi.adapters.net.link import Address, is_loopback
+from wakugumi.adapters.net.address import Address, is_loopback
 from wakugumi.adapters.programs.linux import hide_from_programs
 from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.app import logs

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from wakugumi.adapters.machine.open_files import open_files_max, raise_open_files
 from wakugumi.adapters.machine.usable_cpus import usable_cpus
-from wakugumi.adapters.net.link import Address
+from wakugumi.adapters.net.address import Address
 from wakugumi.adapters.programs.linux import hide_from_programs
 from wakugumi.app import logs
 from wakugumi.app.client_settings import LogSettings

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from wakugumi.adapters.net.link import Address, is_loopback
+from wakugumi.adapters.net.address import Address, is_loopback
 from wakugumi.errors import ConfigError
 from wakugumi.roles.runner.files.serve import where_to_serve
 from wakugumi.roles.runner.settings import WorkerSettings

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 from msgspec.structs import replace
 
-from wakugumi.adapters.net.link import Address, parse_addresses
+from wakugumi.adapters.net.address import Address, parse_addresses
 from wakugumi.app import logs
 from wakugumi.app.client_settings import ClientSettings
 from wakugumi.app.flags import Only, with_settings

@@ -15,7 +15,7 @@ from uuid import uuid4
 from cyclopts import Parameter
 
 from wakugumi.adapters.lines.client import send_job
-from wakugumi.adapters.net.link import Address, parse_address
+from wakugumi.adapters.net.address import Address, parse_address
 from wakugumi.app import logs, stoppable
 from wakugumi.app.client_settings import LogSettings
 from wakugumi.app.flags import with_settings

@@ -18,7 +18,8 @@ from typing import Final, Unpack
 from uuid import UUID, uuid4, uuid5
 
 from wakugumi.adapters.loop.threads import beside
-from wakugumi.adapters.net.link import Address, dial, parse_address, parse_addresses
+from wakugumi.adapters.net.address import Address, parse_address, parse_addresses
+from wakugumi.adapters.net.connect import dial
 from wakugumi.core.client.leaders import Choice
 from wakugumi.core.ids import show_job_id
 from wakugumi.core.leader.admin import questions as qu

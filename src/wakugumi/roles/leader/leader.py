@@ -22,8 +22,8 @@ from wakugumi.adapters.http.page_routes import page_routes
 from wakugumi.adapters.journal.cache_manifests import Manifests
 from wakugumi.adapters.journal.journal import Journal
 from wakugumi.adapters.loop.drive import Drive
+from wakugumi.adapters.net.connect import adopt, bound_port, listen
 from wakugumi.adapters.net.gate import gate
-from wakugumi.adapters.net.link import adopt, bound_port, listen
 from wakugumi.adapters.port.port import HttpPort
 from wakugumi.core.ids import WorkerId
 from wakugumi.core.leader import events as ev

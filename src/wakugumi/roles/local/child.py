@@ -18,7 +18,8 @@ from wakugumi.adapters.loop.event_loop import run
 from wakugumi.adapters.loop.signals import on_stop_signals
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.machine.open_files import raise_open_files
-from wakugumi.adapters.net.link import Link, LinkOwner, adopt
+from wakugumi.adapters.net.connect import adopt
+from wakugumi.adapters.net.link import Link, LinkOwner
 from wakugumi.adapters.programs.guardian import guard
 from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.adapters.programs.program_rules import ProgramRules

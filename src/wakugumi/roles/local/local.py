@@ -188,7 +188,7 @@ class GridChild:
     async def dial(self, owner: LinkOwner) -> Link:
         """The child's socket, once. Raises Refused: a grid that has died stays dead, and the message quotes its
         stderr."""
-        from wakugumi.adapters.net.link import adopt
+        from wakugumi.adapters.net.connect import adopt
 
         if not self._dialled:
             self._dialled = True

@@ -15,7 +15,7 @@ from wakugumi.adapters.http.page_routes import page_routes
 from wakugumi.adapters.lines.server import LineListener, LineServer, listen_lines
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.machine.open_files import connections_max
-from wakugumi.adapters.net.link import Address
+from wakugumi.adapters.net.address import Address
 from wakugumi.adapters.port.port import HttpListener, listen_http
 from wakugumi.errors import ConfigError
 from wakugumi.limits.wire import DRAIN_DEADLINE_S

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from wakugumi.adapters.net.link import Address
+from wakugumi.adapters.net.address import Address
 from wakugumi.core.setting import Setting, read_bytes
 from wakugumi.limits.node import NODE_INPUT_BYTES_MAX, NODE_INTERRUPTED_S, NODE_KEEP_S, RECEIVE_SLOTS, RUN_RETRY_AFTER_S
 from wakugumi.limits.wire import CONNECTIONS_MAX

@@ -20,7 +20,9 @@ from uuid import UUID
 import msgspec
 
 from wakugumi.adapters.machine.cpu_use import busy_share
-from wakugumi.adapters.net.link import Address, Link, dial
+from wakugumi.adapters.net.address import Address
+from wakugumi.adapters.net.connect import dial
+from wakugumi.adapters.net.link import Link
 from wakugumi.core.backoff import next_redial_s, with_jitter
 from wakugumi.core.ids import JobId, show_job_id
 from wakugumi.core.runner import events as ev

@@ -12,7 +12,8 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from wakugumi.adapters.machine.usable_cpus import usable_cpus
-from wakugumi.adapters.net.link import Address, Link, LinkOwner, parse_address
+from wakugumi.adapters.net.address import Address, parse_address
+from wakugumi.adapters.net.link import Link, LinkOwner
 from wakugumi.adapters.programs.program_rules import RULES, ProgramRules
 from wakugumi.core.setting import Setting, read_bytes
 from wakugumi.limits.runner import (

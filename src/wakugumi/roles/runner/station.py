@@ -23,7 +23,7 @@ from uuid import UUID
 from wakugumi.adapters.blobs.worker_cache import CacheFolder
 from wakugumi.adapters.loop.drive import Drive
 from wakugumi.adapters.loop.tasks import Tasks
-from wakugumi.adapters.net.link import Address
+from wakugumi.adapters.net.address import Address
 from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.adapters.programs.run_as import check_way
 from wakugumi.core.ids import JobId

@@ -12,7 +12,7 @@ from wakugumi.adapters.http.page_routes import page_routes
 from wakugumi.adapters.loop.event_loop import run
 from wakugumi.adapters.loop.signals import on_stop_signals
 from wakugumi.adapters.machine.open_files import connections_max
-from wakugumi.adapters.net.link import Address
+from wakugumi.adapters.net.address import Address
 from wakugumi.adapters.port.port import listen_http
 from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.core.runner.metrics import run_families

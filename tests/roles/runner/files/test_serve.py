@@ -15,7 +15,7 @@ from tests.kit.workers_leader import WorkersLeader
 from wakugumi.adapters.blobs.open_place import open_place
 from wakugumi.adapters.blobs.store import BlobStore, ref_of_bytes
 from wakugumi.adapters.blobs.tokens import make_token
-from wakugumi.adapters.net.link import Address
+from wakugumi.adapters.net.address import Address
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.roles.runner.files.serve import Serving, serve, where_to_serve
 from wakugumi.wire.messages.references import BlobRef

@@ -13,7 +13,7 @@ from typing import Final
 from wakugumi.adapters.blobs.routes import blob_routes
 from wakugumi.adapters.blobs.store import BlobStore
 from wakugumi.adapters.machine.open_files import connections_max
-from wakugumi.adapters.net.link import Address, is_loopback
+from wakugumi.adapters.net.address import Address, is_loopback
 from wakugumi.adapters.port.port import HttpListener, listen_http
 from wakugumi.errors import ConfigError
 
