@@ -3,57 +3,35 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
-from tests.kit.answering_leader import AnsweringLeader
+from tests.kit.cache_leader import Keeps
 
-from wakugumi import Cached
 from wakugumi.app.admin.caches import named_contents
 from wakugumi.app.cli import call
-from wakugumi.app.show import transfers
-from wakugumi.app.show.transfers import Bars, TransferLines, in_brief
-from wakugumi.app.work.one_job import named_files
 from wakugumi.core.leader.admin import questions as qu
-from wakugumi.errors import ConfigError, Refused
+from wakugumi.errors import Refused
 from wakugumi.limits.leader import LIST_ROWS_DEFAULT
-from wakugumi.roles.client.files.uploads import FileTransfer
 from wakugumi.wire import frame as fr
 from wakugumi.wire.messages.cache import CachePutResult, FailedWorker
 from wakugumi.wire.messages.job import write_refusal
-from wakugumi.wire.messages.payload import encode
 
 Said = Callable[..., tuple[int, str, str]]
 
+
 ROW = qu.CacheRow("data-1", 2, 15_000_000, "job.assign.>", True, "v1", 3, 2, 7200.0, 5.0, 7)
 
+
 NOTHING: dict[str, object] = {field.name: 0 for field in msgspec.structs.fields(qu.StatusAnswer) if field.required}
+
+
 LISTS: dict[str, object] = {"subjects": [], "busiest": [], "groups": []}
+
+
 STATUS = msgspec.convert(NOTHING | LISTS | dict.fromkeys(("durable", "disk_low", "full"), False), qu.StatusAnswer)
-
-
-class Keeps(AnsweringLeader):
-    """A leader that answers every put as it was told to, after a word on how far it is."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.puts: list[fr.Frame] = []
-        self.jobs: list[fr.Frame] = []
-        self.result = CachePutResult("data-1", "OK", "all have it", sent=3, ok=2, skipped=1)
-
-    def _reply(self, frame: fr.Frame) -> bytes:
-        if frame.type == fr.SUBMIT_JOB:
-            self.jobs.append(frame)
-        if frame.type != fr.CACHE_PUT:
-            return super()._reply(frame)
-        self.puts.append(frame)
-        progress = CachePutResult("data-1", "PROGRESS", "", sent=3, ok=1, waiting=2)
-        return b"".join(
-            fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, payload=encode(each)) for each in (progress, self.result)
-        )
 
 
 @pytest.fixture
@@ -306,98 +284,3 @@ def test_another_common_file_is_another_result_of_a_map(
     assert call([*words[:3], "--cached", "data-2/model", *words[5:]]) == 0
     capsys.readouterr()
     assert len({frame.msg_id for frame in leader.jobs}) == len(leader.jobs) == 4
-
-
-def test_names_of_cached_files_are_checked(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("")
-    assert named_files([], ["c/a", "c/b/d"]) == {"a": Cached("c"), "b/d": Cached("c")}
-    for cached in (["c"], ["c/"], ["/a"], [".x/a"], ["c/a", "d/a"]):
-        with pytest.raises(ConfigError):
-            named_files([], cached)
-    with pytest.raises(ConfigError, match="two files"):
-        named_files([str(tmp_path / "a")], ["c/a"])
-
-
-def test_transfers_in_brief() -> None:
-    assert in_brief([]) == ""
-    assert in_brief([FileTransfer("a", 25, 100, "sending")]) == "1 file on the way, 25%"
-    rows = [FileTransfer("a", 0, 0, "reading"), FileTransfer("b", 1, 2, "sending")]
-    assert in_brief(rows) == "2 files on the way, 50%"
-
-
-def test_a_bar_is_drawn_only_for_what_takes_longer_than_a_moment() -> None:
-    bars = Bars()
-    try:
-        rows = [FileTransfer(f"{number}", number, 100, "sending") for number in range(10)]
-        bars.show(rows, 0.0)
-        bars.show(rows, 0.9)
-        assert bars._progress is None, "nothing is even loaded for it"
-        bars.show(rows, 1.1)
-        assert bars._progress is not None
-        assert len(bars._progress.tasks) == 8, "more would fill the terminal"
-        bars.show([FileTransfer("3", 50, 100, "sending"), FileTransfer("new", 0, 1, "reading")], 2.0)
-        (task,) = bars._progress.tasks
-        assert (task.description, task.completed, task.total) == ("sending 3", 50, 100)
-        bars.show([], 3.0)
-        assert not bars._progress.tasks
-    finally:
-        bars.close()
-
-
-def test_without_a_terminal_a_line_comes_twice_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
-    more = ["3 workers: 1 ok, 2 waiting"]
-    lines = TransferLines(0.0, lambda: more[-1])
-    for second in range(125):
-        rows = [FileTransfer("big.bin", second << 20, 1 << 30, "sending")] if second < 70 else []
-        if second < 40:
-            rows.append(FileTransfer("b", 0, 1 << 30, "reading"))
-        if second >= 100:
-            more.append("")
-        lines.show(rows, float(second))
-    assert capsys.readouterr().err.splitlines() == [
-        "2 files on the way, 1% of 2.0 GiB; 3 workers: 1 ok, 2 waiting",
-        "sending big.bin: 60.0 MiB of 1.0 GiB; 3 workers: 1 ok, 2 waiting",
-        "3 workers: 1 ok, 2 waiting",
-    ]
-
-
-class TakesItsTime(Keeps):
-    """It has all of it done only when somebody was told that it takes a while."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.told = threading.Event()
-
-    def _reply(self, frame: fr.Frame) -> bytes:
-        if frame.type == fr.CACHE_PUT and not self.puts:
-            self.puts.append(frame)
-            progress = CachePutResult("data-1", "PROGRESS", "", sent=3, ok=1, waiting=2)
-            threading.Thread(target=self._end, args=[frame]).start()
-            return fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, payload=encode(progress))
-        return super()._reply(frame)
-
-    def _end(self, frame: fr.Frame) -> None:
-        assert self.told.wait(60)
-        self.peer.sendall(fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, payload=encode(self.result)))
-
-
-@pytest.mark.parametrize("how", ["table", "json", "quiet"])
-def test_a_put_that_takes_long_is_told_of_where_nobody_looks(
-    said: Said, data: Path, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    leader = TakesItsTime()
-    lines: list[str] = []
-
-    def say(text: str) -> None:
-        lines.append(text)
-        if "waiting" in text:
-            leader.told.set()
-
-    monkeypatch.setattr(transfers, "LINE_EVERY_S", 0.01)
-    monkeypatch.setattr(transfers, "say", say)
-    try:
-        code, _, err = said("put", "data-1", str(data), "--leader", leader.address, "-o", how)
-        assert (code, err) == (0, "")
-        assert lines[-1] == "3 workers: 1 ok, 2 waiting"
-    finally:
-        leader.close()
