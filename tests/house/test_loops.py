@@ -87,7 +87,7 @@ def test_the_loops_that_must_live_are_started_so() -> None:
     assert {file: len(loops) for file, loops in started.items() if loops} == {
         "app/drill/client.py": 1,
         "app/work/map.py": 1,
-        "app/show/transfers.py": 1,
+        "app/show/progress.py": 1,
         "roles/gateway/gateway.py": 1,
         "roles/gateway/group_calls.py": 1,
         "roles/gateway/housekeeping.py": 2,

@@ -32,8 +32,6 @@ ALLOWED: dict[str, tuple[int, int, int]] = {
     "adapters/programs": (34, 1, 0),
     "app": (13, 1, 0),
     "app/drill": (23, 0, 0),
-    "app/serve": (9, 0, 0),
-    "app/show": (16, 0, 0),
     "app/work": (27, 1, 0),
     "core/client": (34, 0, 0),
     "core/leader": (94, 0, 8),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,12 +13,14 @@ from tests.kit.cache_leader import Keeps
 
 from wakugumi.app.admin.caches import named_contents
 from wakugumi.app.cli import call
+from wakugumi.app.show import progress
 from wakugumi.core.leader.admin import questions as qu
 from wakugumi.errors import Refused
 from wakugumi.limits.leader import LIST_ROWS_DEFAULT
 from wakugumi.wire import frame as fr
 from wakugumi.wire.messages.cache import CachePutResult, FailedWorker
 from wakugumi.wire.messages.job import write_refusal
+from wakugumi.wire.messages.payload import encode
 
 Said = Callable[..., tuple[int, str, str]]
 
@@ -284,3 +287,45 @@ def test_another_common_file_is_another_result_of_a_map(
     assert call([*words[:3], "--cached", "data-2/model", *words[5:]]) == 0
     capsys.readouterr()
     assert len({frame.msg_id for frame in leader.jobs}) == len(leader.jobs) == 4
+
+
+class TakesItsTime(Keeps):
+    """It has all of it done only when somebody was told that it takes a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = threading.Event()
+
+    def _reply(self, frame: fr.Frame) -> bytes:
+        if frame.type == fr.CACHE_PUT and not self.puts:
+            self.puts.append(frame)
+            progress = CachePutResult("data-1", "PROGRESS", "", sent=3, ok=1, waiting=2)
+            threading.Thread(target=self._end, args=[frame]).start()
+            return fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, payload=encode(progress))
+        return super()._reply(frame)
+
+    def _end(self, frame: fr.Frame) -> None:
+        assert self.told.wait(60)
+        self.peer.sendall(fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, payload=encode(self.result)))
+
+
+@pytest.mark.parametrize("how", ["table", "json", "quiet"])
+def test_a_put_that_takes_long_is_told_of_where_nobody_looks(
+    said: Said, data: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    leader = TakesItsTime()
+    lines: list[str] = []
+
+    def say(text: str) -> None:
+        lines.append(text)
+        if "waiting" in text:
+            leader.told.set()
+
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.01)
+    monkeypatch.setattr(progress, "say", say)
+    try:
+        code, _, err = said("put", "data-1", str(data), "--leader", leader.address, "-o", how)
+        assert (code, err) == (0, "")
+        assert lines[-1] == "3 workers: 1 ok, 2 waiting"
+    finally:
+        leader.close()

@@ -198,6 +198,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr("wakugumi.app.show.downloads.monotonic", clock)
+    monkeypatch.setattr("wakugumi.app.show.progress.monotonic", clock)
     return clock
 
 

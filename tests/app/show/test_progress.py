@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from wakugumi.app.show.progress import Tally, progress, summary
+from wakugumi.app.show.progress import (
+    LINE_EVERY_S,
+    BarRow,
+    Bars,
+    Lines,
+    Tally,
+    byte_columns,
+    in_brief,
+    progress,
+    transfer_text,
+)
+from wakugumi.roles.client.files.uploads import FileTransfer
 
 
 class Clock:
@@ -52,11 +63,11 @@ def test_the_summary_counts_everything_once() -> None:
     for at in range(40):
         clock.now += 0.25
         tally.add(ok=at > 1)
-    assert summary(tally, "out", stopped=False) == (
+    assert tally.summary("out", stopped=False) == (
         "238 of 240 inputs done (200 before), 2 failed, in 10.0 s; results are in out"
     )
     nothing = Tally(240, skipped=240, clock=clock)
-    assert summary(nothing, "out", stopped=False) == "240 of 240 inputs done (240 before); results are in out"
+    assert nothing.summary("out", stopped=False) == "240 of 240 inputs done (240 before); results are in out"
 
 
 def test_without_a_terminal_a_line_comes_now_and_then(
@@ -77,4 +88,61 @@ def test_without_a_terminal_a_line_comes_now_and_then(
         "50 of 100 done, 5.0/s, 10.0 s left",
         "75 of 100 done, 5.0/s, 5.0 s left",
         "100 of 100 done, 5.0/s",
+    ]
+
+
+def test_transfers_in_brief() -> None:
+    assert in_brief([]) == ""
+    assert in_brief([FileTransfer("a", 25, 100, "sending")]) == "1 file on the way, 25%"
+    rows = [FileTransfer("a", 0, 0, "reading"), FileTransfer("b", 1, 2, "sending")]
+    assert in_brief(rows) == "2 files on the way, 50%"
+
+
+def test_a_bar_is_drawn_only_for_what_takes_longer_than_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("wakugumi.app.show.progress.monotonic", clock)
+    rows = [BarRow(f"sending {number}", number, 100) for number in range(10)]
+    bars = Bars(lambda: rows, byte_columns, after_s=1.0)
+    try:
+        bars.show()
+        clock.now += 0.9
+        bars.show()
+        assert bars.drawn is None, "nothing is even loaded for it"
+        clock.now += 0.2
+        bars.show()
+        assert bars.drawn is not None
+        assert len(bars.drawn.tasks) == 8, "more would fill the terminal"
+        rows = [BarRow("sending 3", 50, 100), BarRow("reading new", 0, 1)]
+        clock.now += 0.9
+        bars.show()
+        (task,) = bars.drawn.tasks
+        assert (task.description, task.completed, task.total) == ("sending 3", 50, 100)
+        rows = []
+        bars.show()
+        assert not bars.drawn.tasks
+    finally:
+        bars.close()
+
+
+def test_of_transfers_a_line_comes_twice_a_minute(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    clock.now = 0.0
+    monkeypatch.setattr("wakugumi.app.show.progress.monotonic", clock)
+    rows: list[FileTransfer] = []
+    more = "3 workers: 1 ok, 2 waiting"
+    lines = Lines(lambda: transfer_text(rows, more), LINE_EVERY_S)
+    for second in range(125):
+        rows = [FileTransfer("big.bin", second << 20, 1 << 30, "sending")] if second < 70 else []
+        if second < 40:
+            rows.append(FileTransfer("b", 0, 1 << 30, "reading"))
+        if second >= 100:
+            more = ""
+        clock.now = float(second)
+        lines.show()
+    assert capsys.readouterr().err.splitlines() == [
+        "2 files on the way, 1% of 2.0 GiB; 3 workers: 1 ok, 2 waiting",
+        "sending big.bin: 60.0 MiB of 1.0 GiB; 3 workers: 1 ok, 2 waiting",
+        "3 workers: 1 ok, 2 waiting",
     ]

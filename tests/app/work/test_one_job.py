@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from wakugumi.app.work.one_job import exit_code
+from wakugumi import Cached
+from wakugumi.app.work.one_job import exit_code, named_files
+from wakugumi.errors import ConfigError
 from wakugumi.roles.client.result import Result
 from wakugumi.wire.messages.job import JobResult
 
@@ -34,3 +38,13 @@ def test_the_exit_code_tells_how_it_ended(
     told = capsys.readouterr().err
     assert said in told
     assert bool(said) == bool(told)
+
+
+def test_names_of_cached_files_are_checked(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("")
+    assert named_files([], ["c/a", "c/b/d"]) == {"a": Cached("c"), "b/d": Cached("c")}
+    for cached in (["c"], ["c/"], ["/a"], [".x/a"], ["c/a", "d/a"]):
+        with pytest.raises(ConfigError):
+            named_files([], cached)
+    with pytest.raises(ConfigError, match="two files"):
+        named_files([str(tmp_path / "a")], ["c/a"])

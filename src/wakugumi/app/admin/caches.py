@@ -30,7 +30,7 @@ from wakugumi.app.show.output import (
     size,
     table_out,
 )
-from wakugumi.app.show.transfers import shown
+from wakugumi.app.show.progress import shown_transfers
 from wakugumi.app.stoppable import run
 from wakugumi.app.work.target import connected
 from wakugumi.core.leader.admin import questions as qu
@@ -93,7 +93,7 @@ def caches_put(
         last = text
 
     async def put() -> CacheSummary:
-        async with connected(asking) as grid, shown(grid, named, lambda: last):
+        async with connected(asking) as grid, shown_transfers(grid, named, lambda: last):
             return await grid.put_cache(
                 cache, named, target=target, within_s=within, share=share, pinned=pin, on_progress=on_progress
             )

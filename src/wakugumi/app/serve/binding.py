@@ -1,4 +1,4 @@
-"""Where may a server listen, and under which names? On this machine alone, unless it is told otherwise (SPEC O1)."""
+"""Where may a server listen, and under which names? By default on this machine alone (SPEC O1)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def binding(host: str, port: int, *, allow_open: bool) -> Address:
 
 
 def names_for(names: Iterable[str], host: str) -> frozenset[str]:
-    """What HTTP requests may call a server, beside what its machine is called. Raises ConfigError."""
+    """Names that HTTP requests may use for a server, beside those of its machine. Raises ConfigError."""
     return server_names(names) | ({host} - {""})
 
 

@@ -1,8 +1,5 @@
-"""`waku gateway`: how does a gateway become a process? Several of them, on one state folder, are one to their clients.
-
-stdout gets one line, where it listens. The first SIGTERM or Ctrl-C lets those who wait have their answers, the second
-ends it at once; asynchronous jobs go on with whoever has the folder next.
-"""
+"""`waku gateway`: how does a gateway start, report its address, and end? Asynchronous jobs go on with the next gateway
+on its folder."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`waku leader`: how does a leader become a process that starts, says so, and ends well?
-
-stdout gets one line, the address, once it listens; the rest is a log on stderr. The first SIGTERM or Ctrl-C lets what
-runs finish, the second ends it at once.
-"""
+"""`waku leader`: how does a leader start, report its address, and end?"""
 
 from __future__ import annotations
 
@@ -110,7 +106,7 @@ async def _lead(settings: LeaderSettings, port: int, state: Path | NoJournal) ->
 
 @asynccontextmanager
 async def leading(settings: LeaderSettings, state: Path | NoJournal) -> AsyncIterator[tuple[Leader, Tasks]]:
-    """A leader, and tasks that end before it does. Raises what it failed by, be it while it was closed."""
+    """A leader, and tasks that end before it does. Raises the error by which the leader failed, also on closing."""
     with leader_blobs(settings, state if isinstance(state, Path) else None) as blobs:
         leader = await _new_leader(replace(settings, budget=_budget()), state, blobs)
         tasks = Tasks()
@@ -125,7 +121,7 @@ async def leading(settings: LeaderSettings, state: Path | NoJournal) -> AsyncIte
 
 
 async def drain(leader: Leader, stops: Stops, tasks: Tasks) -> None:
-    """Let what runs finish, unless we are asked once more. Raises what the leader failed by meanwhile."""
+    """Let running jobs finish, until the second signal. Raises the error by which the leader failed meanwhile."""
     log.info("draining: running jobs may finish; ask again to stop at once")
     draining = tasks.start(leader.drain(), name="drain")
     await stops.wait(2, leader.drive.failed, draining)
@@ -147,7 +143,7 @@ async def _new_leader(settings: LeaderSettings, state: Path | NoJournal, blobs: 
 
 
 def _budget() -> Budget:
-    """What the leader may hold in memory. Raises ConfigError."""
+    """Jobs and results that the leader may hold in memory. Raises ConfigError."""
     room = memory_room()
     if room is None:
         return WHOLE
@@ -175,6 +171,6 @@ def _state(settings: LeaderSettings, port: int) -> Path | NoJournal:
         return NoJournal("--memory")
     if settings.state:
         return Path(settings.state).absolute()
-    if port == 0:  # Nobody could name the folder of such a leader, and the next one would find it.
+    if port == 0:  # Every leader on any port would share the folder of port 0.
         return NoJournal("port 0 and no --state")
     return state_folder(port)

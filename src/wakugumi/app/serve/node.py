@@ -1,9 +1,4 @@
-"""`waku node`: a machine that runs jobs for whoever speaks HTTP or lines, and for a leader too if it is told one.
-
-stdout gets one line once it listens: where HTTP is spoken, and where lines. The first SIGTERM or Ctrl-C gives what
-runs 30 s to finish and be answered, the second ends it at once. Programs run below a guardian, so that none outlives
-the node.
-"""
+"""`waku node`: how does a node start for HTTP, lines and a leader, and end without leaving programs behind?"""
 
 from __future__ import annotations
 
@@ -97,7 +92,7 @@ async def _serve(
 
 
 class _Stops:
-    """The first time what runs may finish and be answered; the second time nobody is waited for."""
+    """The first signal lets running jobs finish and be answered; the second ends the node at once."""
 
     def __init__(self, station: Station, ports: NodePorts) -> None:
         self._station = station
@@ -117,7 +112,7 @@ class _Stops:
 
 
 def _command(settings: NodeSettings) -> DefaultCommand | None:
-    """What jobs run that name nothing. Raises ConfigError."""
+    """The command of jobs that name no program. Raises ConfigError."""
     name, line = settings.program, settings.command
     if name and line:
         raise ConfigError("--program and --command both say what jobs run", "say one of them")
@@ -155,7 +150,7 @@ def _address(text: str, host: str, flag: str) -> Address | None:
 
 
 def _tls(settings: NodeSettings) -> TlsContext | None:
-    """What the ports speak. Raises ConfigError."""
+    """TLS of the ports; None: plain TCP. Raises ConfigError."""
     cert, key, client_ca = settings.tls_cert, settings.tls_key, settings.client_ca
     if not cert and not key and not client_ca:
         return None

@@ -9,7 +9,7 @@ from wakugumi.adapters.loop.signals import on_stop_signals
 
 
 class Stops:
-    """What the signals ask for: the first time to end in order, the second time at once."""
+    """The signals to stop, counted."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -17,7 +17,7 @@ class Stops:
         on_stop_signals(asyncio.get_running_loop(), self._ask)
 
     async def wait(self, count: int, *others: asyncio.Future[Any]) -> None:
-        """Returns when we were asked so often, or one of the others is done. Raises what that one raised."""
+        """Returns after `count` signals, or when one of the others is done. Raises the exception of that one."""
         for other in others:
             other.add_done_callback(lambda _other: self._news.set())
         while self.count < count and not any(other.done() for other in others):

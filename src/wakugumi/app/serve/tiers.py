@@ -31,7 +31,7 @@ class TierProcess(NamedTuple):
     """From 1 on; 0 for the gateway."""
     url: str
     words: tuple[str, ...]
-    """What follows `waku`."""
+    """The command line after `waku`."""
 
 
 class Tiers(NamedTuple):
@@ -51,7 +51,7 @@ class Tiers(NamedTuple):
 
 
 def parts_of(tiers: Tiers, port: int = 0) -> list[TierProcess]:
-    """All processes in the order in which they are started: whoever is asked goes before who asks it."""
+    """All processes in the order of their start: a server before its clients."""
     ports = iter(free_ports(1 + tiers.groups * (1 + tiers.nodes)))
     named = ("--program", tiers.program) if tiers.program else ()
     parts = [

@@ -1,8 +1,4 @@
-"""`waku up`: a leader and a worker in one process, or the three tiers with `--groups`, until you stop it.
-
-stdout gets one line, the address, once it listens; the rest is a log on stderr. The first SIGTERM or Ctrl-C lets what
-runs finish, the second ends it at once. Programs run below a guardian, so that none outlives its worker.
-"""
+"""`waku up`: how do a leader and a worker run in one process? With `--groups` the three tiers are started instead."""
 
 from __future__ import annotations
 
@@ -123,7 +119,7 @@ async def _up(leading_as: LeaderSettings, port: int, state: Path | NoJournal, se
         _say_how(there, settings)
         await stops.wait(1, leader.drive.failed, serving)
         await drain(leader, stops, tasks)
-        # Nothing is assigned any more. Asked twice, a worker does not wait for what it still runs.
+        # The leader assigns no more jobs. After the second signal the worker does not wait for running ones.
         worker.request_stop()
         await stops.wait(2, leader.drive.failed, serving)
         if not serving.done():

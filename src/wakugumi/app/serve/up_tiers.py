@@ -93,7 +93,7 @@ class _Up:
                 say(f"{name} has ended ({_how(process.returncode)}); the others go on")
 
     async def _drain(self) -> None:
-        """Who takes jobs in goes first: what it has sent on can still finish."""
+        """The gateway ends first, then leaders, then nodes: jobs already sent on can still finish."""
         say("draining: running jobs may finish; ask again to stop at once")
         until = monotonic() + DRAIN_DEADLINE_S
         for kind in dict.fromkeys(part.kind for part in reversed(self._parts)):

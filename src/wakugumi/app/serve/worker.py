@@ -1,8 +1,4 @@
-"""`waku worker`: how does a worker become a process that starts, says so, and ends well?
-
-stdout gets nothing; the log is on stderr. The first SIGTERM or Ctrl-C lets running jobs finish, the second ends it at
-once. Programs run below a guardian, so that none outlives its worker.
-"""
+"""`waku worker`: how does a worker start, and end without leaving programs behind? They run below a guardian."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a person sees: tables, progress, transfers, `top`."""
+"""The output of commands: tables, progress, `top`."""

@@ -1,4 +1,4 @@
-"""How is much fetched while all else goes on, and how far is it? In a thread; stderr tells, most of all a terminal."""
+"""How is a large result fetched while the event loop goes on, and how far is it? In a thread; stderr shows it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from wakugumi.adapters.loop.threads import beside
-from wakugumi.app.show.output import draw_over, is_drawable, say, size
-from wakugumi.app.show.transfers import LINE_EVERY_S
+from wakugumi.app.show.output import draw_over, is_drawable, size
+from wakugumi.app.show.progress import LINE_EVERY_S, Lines
 
 if TYPE_CHECKING:
     from wakugumi.adapters.blobs.place import OnBytes
@@ -19,45 +19,42 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _QUIET_S: Final = 1.0
-"""What is done sooner needs no line."""
+"""A transfer that is done sooner gets no line."""
 _DRAW_EVERY_S: Final = 0.2
 _STOP_S: Final = 1.0
-"""How long a transfer that was stopped may take to clean up after itself."""
+"""Time that a stopped transfer has to clean up."""
 
 
 class ShownTransfer:
-    """One transfer. `on_bytes` may be called from any thread; `told` is called with a line now and then."""
+    """One transfer. `on_bytes` may be called from any thread; `tell` gets a text now and then, an empty one last."""
 
-    def __init__(self, total_bytes: int, told: Callable[[str], None] | None = None) -> None:
+    def __init__(self, total_bytes: int, tell: Callable[[str], None] | None = None) -> None:
         self._total = total_bytes
         self._done = 0
-        is_drawn = told is not None or is_drawable(sys.stderr)
-        self._told = told or (draw_over if is_drawn else _say)
-        self._every_s = _DRAW_EVERY_S if is_drawn else LINE_EVERY_S
+        self._count = 0
         self._began_at = monotonic()
-        self._next_at = self._began_at + (_QUIET_S if is_drawn else LINE_EVERY_S)
-        self._is_shown = False
+        self._tell = tell or (draw_over if is_drawable(sys.stderr) else None)
+        every_s, first_s = (_DRAW_EVERY_S, _QUIET_S) if self._tell else (LINE_EVERY_S, None)
+        self._lines = Lines(self._text, every_s, first_s=first_s, tell=self._tell)
         self.stopped = False
 
     def on_bytes(self, count: int) -> None:
         if self.stopped:
             raise TransferStopped
         self._done += count
-        now = monotonic()
-        if now >= self._next_at and self._done:
-            self._next_at = now + self._every_s
-            self._is_shown = True
-            self._told(self._text(count, now - self._began_at))
+        self._count = count
+        if self._done:
+            self._lines.show()
 
-    def _text(self, count: int, passed_s: float) -> str:
-        if not count and self._done >= self._total:
+    def _text(self) -> str:
+        if not self._count and self._done >= self._total:
             return f"unpacking {size(self._done)}"
-        rate = size(int(self._done / passed_s))
+        rate = size(int(self._done / (monotonic() - self._began_at)))
         return f"fetching {size(self._done)} of {size(max(self._total, self._done))}, {rate}/s"
 
     def close(self) -> None:
-        if self._is_shown:
-            self._told("")
+        if self._tell and self._lines.has_told:
+            self._tell("")
 
 
 class TransferStopped(Exception):
@@ -65,9 +62,9 @@ class TransferStopped(Exception):
 
 
 async def in_thread(work: Callable[[OnBytes], T], transfer: ShownTransfer) -> T:
-    """Do something that fetches, and let the loop go on. If we are cancelled, so is it, with its next bytes.
+    """Do `work`, which fetches, in a thread. Cancelling it stops the transfer with its next bytes.
 
-    It is given a moment to remove what is half done; if it stands still, nobody waits for it.
+    A stopped transfer has a moment to remove its unfinished files; if it stands still, it is not waited for.
     """
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
@@ -76,7 +73,7 @@ async def in_thread(work: Callable[[OnBytes], T], transfer: ShownTransfer) -> T:
         try:
             return work(transfer.on_bytes)
         finally:
-            with suppress(RuntimeError):  # The loop is closed: nobody wants to know.
+            with suppress(RuntimeError):  # The loop may be closed already.
                 loop.call_soon_threadsafe(over.set)
 
     try:
@@ -89,8 +86,3 @@ async def in_thread(work: Callable[[OnBytes], T], transfer: ShownTransfer) -> T:
         raise
     finally:
         transfer.close()
-
-
-def _say(text: str) -> None:
-    if text:
-        say(text)

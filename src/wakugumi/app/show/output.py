@@ -4,12 +4,9 @@
     json    for programs: the leader's answer as it is
     quiet   for pipes: ids, one per line
 
-Every word that a command prints passes through here, and here alone (a test reads the source for it): text from outside
-is made visible (`core/visible_text.py`), so that no name, message or output of a stranger commands this terminal. What
-remains of control characters is ours: colours, and the lines that a progress bar draws. The one exception is
-`program_out`, for the output of a program that was asked for.
-
-Nothing of `rich` is loaded unless a terminal is there to draw on.
+Only this module prints (a test reads the source for it). Control characters of foreign text are made visible
+(`core/visible_text.py`), so that no name, message or output commands this terminal; the one exception is `program_out`.
+`rich` is loaded only to draw on a terminal.
 """
 
 from __future__ import annotations
@@ -85,17 +82,17 @@ Part: TypeAlias = str | Styled
 
 
 def say(*parts: Part) -> None:
-    """Talk: one line on stderr, whatever the parts hold."""
+    """Talk: the parts as one line on stderr."""
     _tell(_line(parts, sys.stderr))
 
 
 def say_lines(lines: Sequence[str]) -> None:
-    """Several lines on stderr in one go, so that nothing comes between them."""
+    """Several lines on stderr in one write, so that they stay together."""
     _tell("\n".join(visible(line, _KEPT) for line in lines))
 
 
 def say_error(text: str, hint: str = "") -> None:
-    """What is wrong, and what to do about it. Further lines of the text are set in: none of them passes for a hint."""
+    """The error, and the hint. Further lines of the text are indented, so that none of them passes for a hint."""
     first, *more = text.split("\n")
     say(colour("error:", "red"), first)
     for line in more:
@@ -123,7 +120,7 @@ def json_out(record: Any) -> None:
 
 
 def json_line_out(record: Any) -> None:
-    """The same on one line, at once."""
+    """Any record of ours as JSON on one line, flushed."""
     import msgspec
 
     print(visible_json(msgspec.json.encode(record).decode()), flush=True)
@@ -140,7 +137,7 @@ def lines_out(lines: Sequence[str], *, flush: bool = False) -> None:
 
 
 def program_out(stream: TextIO | None, text: str) -> None:
-    """What a program of the user's own wrote, unchanged, as its bytes: whatever our encoding is, its own is UTF-8."""
+    """The output of a user's program, unchanged. Its bytes are UTF-8, also where our stream has another encoding."""
     buffer = getattr(stream, "buffer", None)
     if buffer is not None and text:
         buffer.write(text.encode(errors="replace"))
@@ -160,7 +157,7 @@ def show_cursor() -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Where `rich` draws: whatever a renderable of ours forgot to make visible is made so here, last of all."""
+    """A console of `rich` that makes control characters of all text visible."""
     from rich.console import Console
 
     class Guarded(Console):
@@ -172,7 +169,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def rich_line(*parts: Part) -> Text:
-    """The same line as `say` would write, for a console."""
+    """The line that `say` would write, for a console."""
     from rich.text import Text
 
     pieces = [part if isinstance(part, Styled) else Styled(part, "") for part in parts]
@@ -273,6 +270,6 @@ def _line(parts: Sequence[Part], stream: TextIO | None) -> str:
 def _tell(text: str) -> None:
     if sys.stderr is None:
         return
-    # Nobody may be listening. The work goes on all the same; it is the data that must arrive.
+    # A closed stderr does not stop the work: only the data must arrive.
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)

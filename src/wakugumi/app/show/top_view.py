@@ -1,6 +1,6 @@
 """What does `waku top` show? An answer of the leader as lines of a given width and height.
 
-    header       how the leader is; whatever is wrong stands first, in red
+    header       the state of the leader; errors come first, in red
     sections     workers, subjects, groups, failures, clients: a title and a row for each
 
 A section that has no room for all its rows ends with "… and N more"; one without any room is left out, the last one
@@ -47,7 +47,7 @@ class Column(NamedTuple):
     title: str
     cells: list[Line]
     rank: int = 0
-    """Those with the highest go first when it is too narrow; 0 stays."""
+    """A narrow table loses the columns with the highest rank first; 0 stays."""
     right: bool = True
     cut: bool = False
     """It may lose its end."""
@@ -162,7 +162,7 @@ def _slots(row: qu.WorkerRow) -> int:
 
 
 def _busy(row: qu.WorkerRow) -> int:
-    """A job may take several. What is held back because of the CPU counts as busy, too."""
+    """A job may take several slots. Slots held back because of the CPU count as busy."""
     return max(0, _slots(row) - row.credit) if row.slots else row.running
 
 
@@ -192,21 +192,20 @@ def _groups(status: qu.StatusAnswer) -> Section:
 
 
 def _figures(rows: Sequence[qu.Figures]) -> list[Column]:
-    """What happened of late, and what went wrong since the leader began."""
-    waited = [row.recent.dispatch_delay for row in rows]
-    ran = [row.recent.run_time for row in rows]
+    """Rates and times of the last minute, and failures since the leader began."""
     return [
         _numbers("out/s", [_rate(row.recent.finished_per_s) for row in rows], 1),
-        _numbers("wait p50", [brief(it.p50_s) if it.count else "-" for it in waited], 4),
-        _numbers("p95", [brief(it.p95_s) if it.count else "-" for it in waited], 4),
-        _numbers("p99", [brief(it.p99_s) if it.count else "-" for it in waited], 4),
-        _numbers("run p50", [brief(it.p50_s) if it.count else "-" for it in ran], 6),
-        _numbers("p95", [brief(it.p95_s) if it.count else "-" for it in ran], 6),
-        _numbers("p99", [brief(it.p99_s) if it.count else "-" for it in ran], 6),
+        *_percentiles("wait p50", [row.recent.dispatch_delay for row in rows], 4),
+        *_percentiles("run p50", [row.recent.run_time for row in rows], 6),
         _troubles("failed", [row.finished_failed for row in rows], 3),
         _troubles("again", [row.redelivered for row in rows], 7),
         _troubles("dead", [row.dead for row in rows], 5),
     ]
+
+
+def _percentiles(title: str, spreads: Sequence[qu.Spread], rank: int) -> list[Column]:
+    cells = [map(brief, (it.p50_s, it.p95_s, it.p99_s)) if it.count else ("-", "-", "-") for it in spreads]
+    return [_numbers(name, texts, rank) for name, texts in zip((title, "p95", "p99"), zip(*cells))]
 
 
 def _failures(rows: Sequence[qu.FailureRow]) -> Section:
@@ -266,7 +265,7 @@ def _rate(per_s: float) -> str:
 
 
 def _bar(busy: int, slots: int) -> Line:
-    """A cell for each slot, up to ten; then each stands for several. What runs at all is seen."""
+    """A cell for each slot, up to ten; then each stands for several. A single running job fills one."""
     cells = min(slots, BAR_CELLS)
     full = -(-busy * cells // slots) if slots else 0
     return [("█" * full, "cyan"), ("·" * (cells - full) + " " * (BAR_CELLS - cells), DIM)]

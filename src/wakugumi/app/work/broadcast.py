@@ -11,7 +11,7 @@ from wakugumi.app import logs
 from wakugumi.app.flags import with_settings
 from wakugumi.app.options import ProgramArgs, Submitting
 from wakugumi.app.show.output import colour, duration, json_out, line_out, lines_out, one, say, say_error, size
-from wakugumi.app.show.transfers import shown
+from wakugumi.app.show.progress import shown_transfers
 from wakugumi.app.stoppable import run
 from wakugumi.app.work.job_flags import BROADCAST, BroadcastFlags
 from wakugumi.app.work.target import connected
@@ -75,7 +75,7 @@ def broadcast(
     async def ask_all() -> Summary:
         async with (
             connected(client) as grid,
-            shown(grid, options["files"] or {}),
+            shown_transfers(grid, options["files"] or {}),
         ):
             shout = grid.broadcast(program, within_s=within, **options)
             async for result in shout:

@@ -35,8 +35,7 @@ from wakugumi.app.options import (
 )
 from wakugumi.app.show.downloads import ShownTransfer, in_thread
 from wakugumi.app.show.output import colour, one, say
-from wakugumi.app.show.progress import Progress, Tally, progress, summary
-from wakugumi.app.show.transfers import in_brief
+from wakugumi.app.show.progress import Bars, Lines, Tally, in_brief, progress
 from wakugumi.app.stoppable import Stopped, run
 from wakugumi.app.work.job_flags import JOB, JobFlags
 from wakugumi.app.work.map_inputs import Input, Inputs
@@ -174,7 +173,7 @@ class Map:
                 run(self._work(done, tally))
             except Stopped:
                 stopped = True
-        say(summary(tally, self._folder.path, stopped=stopped))
+        say(tally.summary(self._folder.path, stopped=stopped))
         say_left_out(self._folder.left_out)
         for reason, count in self._reasons.most_common():
             if reason not in {"", "exit"}:
@@ -253,7 +252,7 @@ class Map:
                 assert isinstance(content, Path)
                 yield f"\0file\0{name}\0{self._contents.look(content)[0].sha256}"
 
-    async def _ended(self, result: Result, tally: Tally, drawn: Progress) -> None:
+    async def _ended(self, result: Result, tally: Tally, drawn: Bars | Lines) -> None:
         task = result.item
         assert isinstance(task, MapTask)
         record = Record(
@@ -285,7 +284,7 @@ class Map:
                 drawn.say("further failures are only counted")
         drawn.show()
 
-    async def _watch(self, grid: Grid, tally: Tally, drawn: Progress) -> None:
+    async def _watch(self, grid: Grid, tally: Tally, drawn: Bars | Lines) -> None:
         """Time passes, also when nothing happens: show it, and find out why."""
         asked = False
         while True:
@@ -334,7 +333,7 @@ def _content(path: str) -> bytes | None:
     return data if len(data) <= PAYLOAD_BYTES_MAX else None
 
 
-def _say_failure(drawn: Progress, name: str, record: Record, stderr: str) -> None:
+def _say_failure(drawn: Bars | Lines, name: str, record: Record, stderr: str) -> None:
     how = f"exit code {record.exit_code}" if record.reason in {"", "exit"} else record.reason
     drawn.say(colour("failed:", "red"), f"{name} ({how})")
     for line in stderr.rstrip().splitlines()[-_SHOWN_LINES:]:

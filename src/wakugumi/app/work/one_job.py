@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wakugumi.app.show.output import one, program_out, say, say_error, size
-from wakugumi.app.show.transfers import shown
+from wakugumi.app.show.progress import shown_transfers
 from wakugumi.app.stoppable import run
 from wakugumi.app.work.target import JobTarget, open_grid
 from wakugumi.errors import CODES, EXIT_JOB_FAILED, ConfigError, Refused, hint_for
@@ -42,7 +42,7 @@ def run_one(place: JobTarget, options: MapOptions, taken: Taken = NO_FILES) -> i
 
     async def job() -> Result:
         async with open_grid(place) as grid:
-            async with shown(grid, options.get("files") or {}):
+            async with shown_transfers(grid, options.get("files") or {}):
                 result = await grid.run(place.program, **options)
             if not result.is_here:  # The rest must be fetched while the grid is there.
                 from wakugumi.app.show.downloads import ShownTransfer, in_thread

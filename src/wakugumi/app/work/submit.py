@@ -12,7 +12,7 @@ from wakugumi.app import logs
 from wakugumi.app.flags import with_settings
 from wakugumi.app.options import ProgramArgs, Submitting
 from wakugumi.app.show.output import json_out, lines_out
-from wakugumi.app.show.transfers import shown
+from wakugumi.app.show.progress import shown_transfers
 from wakugumi.app.stoppable import run
 from wakugumi.app.work.job_flags import JOB, JobFlags
 from wakugumi.app.work.target import connected
@@ -52,7 +52,7 @@ def submit(
         most = max(count, UNFINISHED_PER_CLIENT_MAX)
         async with (
             connected(client, most) as grid,
-            shown(grid, options["files"] or {}),
+            shown_transfers(grid, options["files"] or {}),
         ):
             taken: list[str] = []
             for first in range(0, count, 1000):
