@@ -4,6 +4,6 @@
 
     verdict   a FAILED result of the leader itself: dead, cancelled or refused
     part      one worker's job of a broadcast, which no other worker can take
-    claim     a client's wish for a job by its id alone; also a job that a worker holds and no client has submitted yet
-    shun      of a job: it does not go to a worker that could not start it, while another one may
+    claim     a client's request for a job by its id alone; also a job that a worker holds and no client has submitted
+    shun      a job avoids workers that could not start it, while another worker may
 """

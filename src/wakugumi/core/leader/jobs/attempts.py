@@ -1,6 +1,6 @@
 """How did an attempt end, and is that its job's answer? (SPEC L3, W6)
 
-Attempts that the grid lost count towards ATTEMPTS_MAX, those that the program ended itself towards its `retries`.
+Attempts that the grid lost count towards ATTEMPTS_MAX, attempts that the program ended towards the job's `retries`.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from wakugumi.core.leader.records import JobRecord
 from wakugumi.errors import CODES
 
 LEADER_LOST: Final = "leader-lost"
-"""The attempt was given out by a leader that died since, and its worker came back without it, or not at all: it may
-never have heard of it."""
+"""Outcome of an attempt of an earlier leader, whose worker came back without the job or not at all: the assignment may
+never have reached it."""
 LEADER_LOST_PER_ATTEMPT: Final = 4
-"""So many of them count as one attempt: a leader that dies again and again does not kill what it holds, and a job that
-takes leader and worker with it each time is dead in the end."""
+"""So many attempts with LEADER_LOST count as one: a leader that dies often does not kill its jobs, but a job that kills
+leader and worker each time is dead in the end."""
 EXIT: Final = "exit"
 PROGRAM_ENDS: Final = frozenset({EXIT, "timeout"})
-"""Ends of an attempt that are the program's own doing: the job's answer, or one of its `retries` (SPEC W6)."""
+"""Outcomes that the program caused: the job's answer, or one of its `retries` (SPEC W6)."""
 OUTPUTS_KEPT: Final = 3
-"""Attempts of a job whose output is kept, the last ones."""
+"""Number of attempts, the last ones, whose output is kept."""
 
 
 def is_retried(job: JobRecord, event: Acked) -> bool:
-    """The program failed by itself or took too long, and the job asked for that not to be its answer yet."""
+    """The program failed or timed out, and the job has retries left."""
     return (event.reason or EXIT) in PROGRAM_ENDS and retries_used(job) < job.retries
 
 
 def is_final(event: Acked) -> bool:
-    """Is it the job's answer, or does it only end this attempt? An old worker gives no reason: its FAILED is an
-    answer, and so is a timeout (SPEC W6). A worker that was told to cancel says so, and that was answered then."""
+    """Is this the job's answer, or only the end of an attempt? A timeout and a FAILED without a reason, from an old
+    worker, are answers (SPEC W6). "cancelled" is none: the cancel has answered already."""
     if event.ok:
         return True
     code = CODES.get(event.reason)
@@ -41,23 +41,23 @@ def is_final(event: Acked) -> bool:
 
 
 def attempts_used(job: JobRecord) -> int:
-    """Attempts that the grid lost. Those that the program ended itself are counted by its `retries`."""
+    """Number of attempts that the grid lost."""
     with_leader = sum(attempt.outcome == LEADER_LOST for attempt in job.history)
     return len(job.history) - retries_used(job) - with_leader + with_leader // LEADER_LOST_PER_ATTEMPT
 
 
 def outputs_of(job: JobRecord) -> int:
-    """How much of what its attempts printed is kept."""
+    """Bytes of kept output of all attempts."""
     return sum(len(attempt.output) for attempt in job.history)
 
 
 def retries_used(job: JobRecord) -> int:
-    """Attempts that the program ended by itself, or that took too long."""
+    """Number of attempts that the program ended, or that timed out."""
     return sum(attempt.outcome in PROGRAM_ENDS for attempt in job.history)
 
 
 def strip_old_output(job: JobRecord) -> int:
-    """Only the last attempts keep what they printed. Returns how much that sets free."""
+    """Drop the output of all but the last attempts. Returns the freed bytes."""
     if len(job.history) <= OUTPUTS_KEPT:
         return 0
     old = job.history[-OUTPUTS_KEPT - 1]

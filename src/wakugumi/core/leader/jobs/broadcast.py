@@ -2,12 +2,12 @@
 
 A broadcast is one submit that becomes a job for each worker that matches at that moment, its *parts*:
 
-    broadcast ──► the list of its parts, which is its result, at once
+    broadcast ──► its result, at once: the list of its parts
         ├─ part for worker A   a job like any other: queued, capped, redelivered, kept, confirmed
         └─ part for worker B   … but only its worker can serve it, and it has a deadline
 
-A part's subject is its worker's own and nobody else's, so a part waits for a worker that is away until its deadline is
-over; then the worker counts as silent. The client that reads the list waits for the parts as it waits for other jobs.
+A part's subject belongs to one worker, so a part waits for a worker that is away until the deadline; then the worker
+counts as silent. The client that reads the list waits for the parts as it waits for other jobs.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from wakugumi.core.ids import JobId, Verdict, WorkerId
 from wakugumi.core.subject import Pattern, Subject
 
 PARTS: Final = "parts"
-"""The code of the verdict that is a broadcast's result: it is OK, and its text is the list."""
+"""Code of a broadcast's result, a verdict that is OK: its text is the list of parts."""
 SILENT: Final = "silent"
 
 _OWN: Final = "_worker."
-"""No subject that can be submitted begins like this: they are all under `job.assign`."""
+"""Prefix of a worker's own subject. Clients cannot submit such subjects: theirs begin with `job.assign`."""
 
 
 class BroadcastPart(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One worker's share of a broadcast."""
 
     job: str
-    """Its id as 32 hexadecimal digits, in the order in which it stands in a frame."""
+    """Id of the part as 32 hexadecimal digits, in the byte order of a frame."""
     worker: str
-    """What people call it."""
+    """Label of the worker."""
 
 
 def own_subject(worker: WorkerId) -> Subject:
@@ -43,12 +43,12 @@ def own_subject(worker: WorkerId) -> Subject:
 
 
 def owner_of(subject: str) -> WorkerId | None:
-    """Whose subject this is, if it is one worker's alone."""
+    """The worker that owns this subject; None for other subjects."""
     return WorkerId(bytes.fromhex(subject[len(_OWN) :])) if subject.startswith(_OWN) else None
 
 
 def part_id(broadcast: JobId, worker: WorkerId) -> JobId:
-    """The same each time: a broadcast that is submitted again finds its parts."""
+    """Always the same id: a repeated broadcast finds its parts."""
     return JobId(uuid5(UUID(bytes=broadcast), worker.hex()).bytes)
 
 
@@ -57,5 +57,5 @@ def list_of(parts: Sequence[BroadcastPart]) -> Verdict:
 
 
 def read_list(text: str) -> list[BroadcastPart]:
-    """What `list_of` wrote. A list that came over a connection is read by `wire/messages/job.py`."""
+    """Read the text of `list_of`. `wire/messages/job.py` reads lists from connections."""
     return msgspec.json.decode(text, type=list[BroadcastPart])

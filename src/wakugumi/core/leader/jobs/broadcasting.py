@@ -1,4 +1,4 @@
-"""Which workers get a broadcast, and what becomes of its parts? (SPEC S5) What a part is stands in `broadcast`."""
+"""Which workers get a broadcast, and what becomes of its parts? (SPEC S5) `broadcast` explains parts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from wakugumi.limits.leader import BROADCAST_BYTES_MAX
 
 
 class Broadcasts:
-    """Makes jobs of the broadcasts that clients submit."""
+    """Turns broadcasts into jobs."""
 
     def __init__(
         self,
@@ -40,8 +40,8 @@ class Broadcasts:
         self._placement = placement
 
     def submitted(self, connection: ClientConnection, event: Submitted, now: float) -> None:
-        """A part for every worker that matches now; which they are is the answer (SPEC S5). Nobody waits for a part
-        before its client has read that and asks for it: it could not know the part's result for what it is."""
+        """Make a part for every worker that matches now; the list of parts is the answer (SPEC S5). No connection waits
+        for a part until the client has read the list and asks: before, it could not tell what the result belongs to."""
         workers = self._roster.audience(event.subject, event.wants)
         size = len(event.payload)
         if not connection.receipts:
@@ -60,7 +60,7 @@ class Broadcasts:
             for worker in workers
         ]
         if any((part := self._jobs.get(one.job)) is not None and not is_repeated(part, one) for one in part_events):
-            # Of an earlier one, which is forgotten, a part is still known.
+            # A part of an earlier broadcast is still known, which itself is forgotten.
             self._out.refuse(connection, event.job, *CONFLICT)
             return
         broadcast = self._lifecycle.accept(connection, event, now)

@@ -1,7 +1,7 @@
-"""Which jobs used up their attempts and wait for a person to look at them? (SPEC L3)
+"""Which jobs used up their attempts and wait for an operator? (SPEC L3)
 
-A dead job has its FAILED result like any other; what makes it a letter is that its request and its story stay here,
-whoever has taken the result, until someone requeues or drops it, or newer ones push it out.
+A dead job has a FAILED result like any other. As a dead letter its request and history stay too, even after the result
+was delivered, until an operator requeues or drops the letter, or newer letters push it out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from wakugumi.core.leader.records import JobRecord
 from wakugumi.limits.leader import DEAD_BYTES_MAX, DEAD_MAX
 
 DEAD: Final = "dead"
-"""The code of the result that a dead job has."""
+"""Code of a dead job's result."""
 
 
 def is_dead(result: bytes | Verdict | None) -> bool:
@@ -22,7 +22,7 @@ def is_dead(result: bytes | Verdict | None) -> bool:
 
 
 def last_outcome(job: JobRecord) -> str:
-    """Why it is dead: how its last attempt ended."""
+    """Outcome of the last attempt: why the job is dead."""
     return job.history[-1].outcome if job.history else ""
 
 
@@ -33,7 +33,7 @@ class DeadLetters:
         self.letters: dict[JobId, JobRecord] = {}
         self.bytes = 0
         self.bytes_max = DEAD_BYTES_MAX
-        """Less where memory is limited."""
+        """Limit of `bytes`; less where memory is limited."""
 
     def __contains__(self, job: JobRecord) -> bool:
         return self.letters.get(job.id) is job
@@ -47,7 +47,7 @@ class DeadLetters:
         self.bytes -= _weight(job)
 
     def too_many(self) -> JobRecord | None:
-        """The oldest, if it has to go."""
+        """The oldest letter, if there are too many."""
         if len(self.letters) > DEAD_MAX or self.bytes > self.bytes_max:
             return next(iter(self.letters.values()))
         return None
@@ -63,5 +63,5 @@ class DeadLetters:
 
 
 def _weight(job: JobRecord) -> int:
-    """Its request, and what its attempts printed."""
+    """Bytes of the request and of the output of all attempts."""
     return job.size + sum(len(attempt.output) for attempt in job.history)

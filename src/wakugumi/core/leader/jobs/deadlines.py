@@ -1,7 +1,7 @@
 """Which jobs must be done by when?
 
-Only parts of broadcasts have such a time. A job that is done has none any more; its timer stays until it is due, or
-until there are more timers without a job than with one.
+Only parts of broadcasts have deadlines. A done job has none; its timer stays until it is due, or until more timers
+belong to done jobs than to open ones.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from typing import Final
 from wakugumi.core.ids import JobId
 
 _TIMERS_KEPT: Final = 64
-"""Timers of jobs that are done which may stay in the heap, however few others there are."""
+"""Number of timers of done jobs that may stay in the heap, however few others there are."""
 
 
 class Deadlines:
-    """Those of one leader's jobs."""
+    """Deadlines of one leader's jobs."""
 
     def __init__(self) -> None:
         self.by_job: dict[JobId, float] = {}
         self.timers: list[tuple[float, JobId]] = []
-        """The same as a heap, with some that count no more: by their ids, so that no job outlives its end here."""
+        """Heap of deadlines, including some of done jobs. Ids in place of records, so that no job outlives its end
+        here."""
 
     def add(self, job_id: JobId, due: float) -> None:
         self.by_job[job_id] = due
@@ -36,7 +37,7 @@ class Deadlines:
         return self.timers[0][0] if self.timers else None
 
     def passed(self, now: float) -> Iterator[JobId]:
-        """Jobs that were not done in time. Each has its deadline until the caller ends it."""
+        """Jobs that missed their deadline. The caller must finish each."""
         while self.timers and self.timers[0][0] <= now:
             due, job_id = heappop(self.timers)
             if self.by_job.get(job_id) == due:

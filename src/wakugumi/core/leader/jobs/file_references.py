@@ -1,11 +1,11 @@
 """Which blobs and caches are still needed? (SPEC C5)
 
-    a job needs its inputs      until it is done; if it is dead, until its letter is dropped, for it may be requeued
-    a result needs its blobs    until it is forgotten: they expire with their job. If others push it out before its
-                                time, they stay for that: whoever was just given it may be about to fetch them
+    a job needs its inputs      until it is done; if it is dead, until its letter is dropped, as it may be requeued
+    a result needs its blobs    until it is forgotten. If newer results push it out early, its blobs stay until it
+                                would have expired: a client that just got the result may fetch them
 
-Only jobs that name files ever come here. What a forgotten result had, and nobody else needs, is *freed*: there is no
-reason to keep it a moment longer. Inputs are not: the next job may well name the same.
+Only jobs with files are counted. Blobs of a forgotten result that no other job needs are *freed* at once. Inputs are
+not: the next job may name the same ones.
 """
 
 from __future__ import annotations
@@ -22,49 +22,49 @@ from wakugumi.core.leader.records import JobRecord
 from wakugumi.limits.leader import KEPT_RESULTS_MAX
 
 FILES_FREE: Final = 4
-"""So many files of a job count as the job itself does."""
+"""Number of files that count as part of their job."""
 
 
 class FileReferences:
-    """What the jobs of one leader need."""
+    """Files that the jobs of one leader need."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
-        """How many jobs and results need it."""
+        """Number of jobs and results that need a file."""
         self.results: dict[JobId, tuple[str, ...]] = {}
-        """The blobs of results that have some."""
+        """Blobs of results that have some."""
         self.many = 0
-        """Files of jobs that name many: those beyond the first FILES_FREE of each."""
+        """Files of all jobs beyond the first FILES_FREE of each."""
         self._lingering: deque[tuple[float, tuple[str, ...]]] = deque()
-        """The blobs of results that were pushed out, and until when they stay; the first to go stand first."""
+        """Blobs of results that were pushed out, and until when they stay; the earliest first."""
         self._loose: dict[str, None] = {}
-        """What results have given up in this step."""
+        """Blobs that results released in this step."""
 
     def __contains__(self, file: str) -> bool:
         return file in self._counts
 
     def begin(self, job: JobRecord) -> None:
-        """It may be run, now or once it is requeued."""
+        """The job may run, now or after a requeue."""
         if job.wants is not None:
             self.many += max(0, len(job.wants.files) - FILES_FREE)
             for file in job.wants.files:
                 self._counts[file] = self._counts.get(file, 0) + 1
 
     def end(self, job: JobRecord) -> None:
-        """It will not be run any more, at least not before someone submits it again."""
+        """The job will not run any more, unless a client submits it again."""
         if job.wants is not None:
             self.many -= max(0, len(job.wants.files) - FILES_FREE)
             self._release(job.wants.files)
 
     def keep(self, job: JobId, blobs: tuple[str, ...]) -> None:
-        """Its result has these."""
+        """The result of the job has these blobs."""
         assert job not in self.results
         self.results[job] = blobs
         for blob in blobs:
             self._counts[blob] = self._counts.get(blob, 0) + 1
 
     def forget(self, job: JobId, blobs_until: float = 0.0) -> None:
-        """Its result is forgotten, if it had one. If that is before its time, its blobs stay until then."""
+        """The result of the job, if any, is forgotten. Its blobs stay until `blobs_until`."""
         blobs = self.results.pop(job, ())
         if not blobs_until:
             self._give_up(blobs)
@@ -74,16 +74,16 @@ class FileReferences:
                 self._give_up(self._lingering.popleft()[1])
 
     def sweep(self, now: float) -> None:
-        """Give up the blobs of forgotten results whose time has come."""
+        """Release the blobs of forgotten results whose time is over."""
         while self._lingering and self._lingering[0][0] <= now:
             self._give_up(self._lingering.popleft()[1])
 
     def let_all_go(self) -> None:
-        """There is no room for the blobs of forgotten results."""
+        """Release the blobs of all forgotten results."""
         self.sweep(inf)
 
     def take_freed(self) -> list[str]:
-        """What results gave up since this was asked last, if nobody else needs it."""
+        """Blobs that results released since the last call and that no job needs."""
         if not self._loose:
             return []
         loose, self._loose = self._loose, {}
@@ -92,8 +92,7 @@ class FileReferences:
     def check(
         self, jobs: Iterable[JobRecord], letters: DeadLetters, claimed: Iterable[tuple[JobId, tuple[str, ...]]]
     ) -> None:
-        """`jobs` are all that the leader knows, `letters` the dead ones of them, and `claimed` the results of jobs that
-        nobody submitted yet."""
+        """`jobs` are all jobs of the leader, `letters` the dead ones, `claimed` the blobs of orphan answers."""
         counts: dict[str, int] = {}
         many = 0
         results = {job: blobs for job, blobs in claimed if blobs}

@@ -1,8 +1,8 @@
-"""Which jobs does a leader have, and which of them are of this client or of these subjects?
+"""Which jobs does a leader have, and which of them belong to a client or to some subjects?
 
-All jobs by their ids, and beside that by client and subject: a question about one client's ten jobs costs ten looks and
-not a million. Only a person who asks needs the second, so it costs next to nothing: the jobs of one client and subject
-are a chain, whose links are in the jobs themselves.
+Jobs by id, and by client and subject: a question about ten jobs of one client costs ten steps, not a million. Only
+questions of operators need the second index, so it must cost little: the jobs of one client and subject are a linked
+list, with the links in the jobs themselves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _submitted_at: Final = attrgetter("submitted_at")
 
 
 class _Row:
-    """The jobs of one client and subject, one at least: a chain from the oldest to the newest."""
+    """The jobs of one client and subject, at least one, linked from the oldest to the newest."""
 
     __slots__ = ("count", "newest", "oldest")
 
@@ -32,7 +32,7 @@ class _Row:
 
 
 class JobTable(dict[JobId, JobRecord]):
-    """Those of one leader. They come by `add`, go by `remove`, and never change their client or subject."""
+    """Jobs of one leader. `add` and `remove` are the only changes; client and subject of a job are fixed."""
 
     __slots__ = ("_rows",)
 
@@ -41,12 +41,12 @@ class JobTable(dict[JobId, JobRecord]):
         self._rows: dict[tuple[ClientId, Subject], _Row] = {}
 
     def knows(self, job_id: JobId) -> bool:
-        """A job that is submitted again under this id is not run for it: it runs already, or is done."""
+        """The job runs or is OK: another submit of this id runs nothing."""
         job = self.get(job_id)
         return job is not None and (job.state is not DONE or job.ok)
 
     def add(self, job: JobRecord) -> None:
-        """A new job, or a new record of one. A method of its own: `__setitem__` of a subclass costs more."""
+        """Add a job, or replace its record. A method of its own: `__setitem__` of a subclass costs more."""
         job_id = job.id
         if job_id in self:
             self._leave_row(self[job_id])
@@ -66,7 +66,7 @@ class JobTable(dict[JobId, JobRecord]):
         del self[job.id]
 
     def put_in_order(self) -> None:
-        """The oldest first, as they were submitted: a journal that was read has those at its end that it moved."""
+        """Sort by time of submit: a journal has the jobs that it moved at its end."""
         times = list(map(_submitted_at, self.values()))
         if not all(map(le, times, islice(times, 1, None))):
             ordered = sorted(self.values(), key=_submitted_at)
@@ -77,14 +77,14 @@ class JobTable(dict[JobId, JobRecord]):
                 self.add(job)
 
     def count(self, client: str, wanted: Pattern | None) -> int:
-        """Of this client, with a subject that the pattern matches; an empty word and None mean any."""
+        """Number of jobs of this client, with a subject that the pattern matches; an empty client and None mean any."""
         return sum(row.count for row in self._found(client, wanted))
 
     def newest_first(self, client: str, wanted: Pattern | None) -> Iterator[JobRecord]:
         return merge(*map(self._back_from, reversed(self._found(client, wanted))), key=lambda job: -job.submitted_at)
 
     def oldest_first(self, client: str, wanted: Pattern | None) -> Iterator[JobRecord]:
-        """Row by row: each of them from the oldest to the newest."""
+        """Row by row, each from the oldest to the newest."""
         for row in self._found(client, wanted):
             yield from self._forth_from(row)
 

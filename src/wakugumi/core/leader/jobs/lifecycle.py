@@ -1,12 +1,12 @@
-"""What may happen to a job? Its course, from queued to done.
+"""What may happen to a job, from queued to done?
 
-                    ┌── run on ──► RUNNING ── finish ──► DONE      one accepted result, and the first one it is
+                    ┌── run on ──► RUNNING ── finish ──► DONE      the first result is the accepted one
     accept ─► QUEUED┤                 │
                  ▲  └── (cancel) ─────┼───────────────► DONE
-                 ├── at once / after BACKOFF ◄── lost             up to ATTEMPTS_MAX times, then it is dead
-                 └── given back ◄─────┘                           it never began: no attempt
+                 ├── at once / after BACKOFF ◄── lost             up to ATTEMPTS_MAX times, then the job is dead
+                 └── given back ◄─────┘                           the attempt never began, and does not count
 
-Allowed changes are in `states.TRANSITIONS`. Assignments, from QUEUED to RUNNING, are made in `lanes`.
+`states.TRANSITIONS` has the allowed changes. `lanes` makes assignments, from QUEUED to RUNNING.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from wakugumi.limits.scheduling import CREDIT_MAX
 
 
 class Counts(msgspec.Struct):
-    """What happened since the leader began."""
+    """Counters since the leader began."""
 
     submitted: int = 0
     finished_ok: int = 0
@@ -51,9 +51,9 @@ class Counts(msgspec.Struct):
     redelivered: int = 0
     dead: int = 0
     declined: int = 0
-    """Jobs that a worker gave back because it could not start them, or a node had no room for after all."""
+    """Jobs that a worker gave back: it could not start them, or a node had no room."""
     rests: int = 0
-    """Times that a worker began to rest."""
+    """Number of times that a worker went out of order."""
 
 
 class JobLifecycle:
@@ -90,20 +90,20 @@ class JobLifecycle:
         self.open_bytes = 0
         """Payload bytes of jobs that are not done."""
         self.memory_bytes = 0
-        """Those of them that are held in memory."""
+        """Payload bytes of open jobs that are held in memory."""
         self.backing_off = 0
         self.output_bytes = 0
-        """What failed attempts of jobs that are not done have printed."""
+        """Bytes of output of failed attempts of open jobs."""
         self.inherited: dict[JobId, None] = {}
-        """Jobs that ran when the last leader died, and still run as far as we know."""
+        """Jobs that ran when the last leader died, and still run as far as this one knows."""
         self.loading: dict[JobId, ConnId] = {}
-        """Running, by the books: their requests are being read from the journal, and will be sent there."""
+        """RUNNING jobs whose requests are being read from the journal, and the connection that will get them."""
         self.delays: dict[JobId, float] = {}
-        """How long those had waited that are with a node: counted when it turns out that it has kept them."""
+        """Dispatch delays of jobs that are with a node: counted when the node turns out to have kept the job."""
         self.unpaid: set[JobId] = set()
-        """Those of them that took no credit: they are sent once more to whom they are with."""
+        """Jobs in `loading` that are sent once more, and take no credit."""
         self.tried: dict[JobId, Tried] = {}
-        """Of jobs that some worker could not start (`not_started`)."""
+        """Workers that could not start a job, by job (`not_started`)."""
 
     def wake_at(self) -> float | None:
         backoff = self._timers[0][0] if self._timers else None
@@ -123,11 +123,11 @@ class JobLifecycle:
             self.finish(job, False, Verdict(SILENT, text), now)
 
     def accept(self, connection: ClientConnection, event: ev.Submitted, now: float) -> JobRecord:
-        """A new record, in LIMBO: the caller queues it, or finds that it runs already, or is done."""
+        """Make a new record, in LIMBO: the caller queues it, or finds that it runs already, or is done."""
         client = connection.client
         job_id, subject, program, wants = event.job, event.subject, event.program, event.wants
         payload, request, size = event.payload, event.request, len(event.payload)
-        if request:  # What `digest_of` says, in full: nearly all jobs come this way.
+        if request:  # `digest_of` inlined: nearly all jobs have a digest.
             digest = size << DIGEST_BITS | int.from_bytes(request, "little")
         else:
             digest = digest_of(size, request, event.checksum, payload)
@@ -177,7 +177,7 @@ class JobLifecycle:
         return job
 
     def reopen(self, dead: JobRecord, client: ClientRecord, now: float) -> JobRecord:
-        """A new record for a dead job that shall be tried again: its request is all that stays of it."""
+        """Make a new record for a dead job that is tried again, from its request."""
         job = JobRecord(
             dead.id,
             client,
@@ -210,7 +210,7 @@ class JobLifecycle:
         self._lanes.push(job)
 
     def run_on(self, job: JobRecord, worker: WorkerRecord, now: float) -> None:
-        """The worker holds this job already: no assignment, no credit."""
+        """The worker runs this job already: no assignment, no credit."""
         if job.state is QUEUED:
             self._lanes.taken(job)
         elif job.state is BACKOFF:
@@ -230,7 +230,7 @@ class JobLifecycle:
             self._out.keep.append(KeepAttempt(job.id, worker.id, worker.label))
 
     def attempt_lost(self, job: JobRecord, code: str, now: float, *, at_once: bool, output: str = "") -> None:
-        """The attempt ended without an answer: again, now or after a while, or never (SPEC L3, L4)."""
+        """End an attempt without an answer. The job runs again, at once or after a delay, or is dead (SPEC L3, L4)."""
         if self.output_bytes + len(output) > OUTPUT_MEMORY_BYTES:
             output = ""
         attempt = self._end_attempt(job, code, now, output)
@@ -258,8 +258,8 @@ class JobLifecycle:
             self.back_off(job, now)
 
     def give_back(self, job: JobRecord, now: float, *, by: WorkerRecord | None = None, lacks: bool = False) -> None:
-        """Its worker has not begun it: as if it had not been assigned, and it keeps its place. `by` is told if that
-        worker could not start it, and `lacks` if that is because it does not have the program."""
+        """Undo the assignment of a job that its worker has not begun. `by`: the worker, if it could not start the job;
+        `lacks`: because it does not have the program."""
         cell = job.cell
         assert cell is not None
         self._end_attempt(job, "", now)
@@ -290,7 +290,7 @@ class JobLifecycle:
         why: str = "",
         blobs: tuple[str, ...] = (),
     ) -> None:
-        """The one accepted result of this job. Whoever else runs it may stop (SPEC L3)."""
+        """Accept the one result of this job. Other workers that run it may stop (SPEC L3)."""
         before = job.state
         job.enter(DONE)
         ran_s = None
@@ -348,14 +348,14 @@ class JobLifecycle:
             self.stats.failures.append(Failure(job.id, job.program, job.subject, worker, reason, now))
 
     def cancel(self, job: JobRecord, now: float) -> bool:
-        """False if it was done before: its result stands."""
+        """Cancel a job. False if it was done: its result stays."""
         if job.state is DONE:
             return False
         self.finish(job, False, Verdict("cancelled", "the job was cancelled"), now)
         return True
 
     def check(self, claimed: Iterable[int] = ()) -> None:
-        """`claimed` are the leaves of what is no job here yet."""
+        """`claimed` are the leaves of orphan answers."""
         running: dict[ClientRecord, int] = {}
         cells: dict[Cell, int] = {}
         opened: dict[ClientRecord, int] = {}
@@ -401,8 +401,8 @@ class JobLifecycle:
         assert backing_off == self.backing_off
         self.stats.check(cells)
         counts = self.counts
-        told = (counts.submitted, counts.finished_ok, counts.finished_failed, counts.redelivered, counts.dead)
-        assert self.stats.total() == told
+        counted = (counts.submitted, counts.finished_ok, counts.finished_failed, counts.redelivered, counts.dead)
+        assert self.stats.total() == counted
         for client in clients.values():
             assert client.in_flight == running.get(client, 0)
             assert client.open_jobs == opened.get(client, 0)
@@ -427,7 +427,7 @@ class JobLifecycle:
         return attempt
 
     def _unload(self, job: JobRecord, worker: WorkerRecord) -> None:
-        """If it was never sent, its worker still has the credit that it was meant to take."""
+        """A job that was never sent gives its credit back to the worker."""
         conn = self.loading.pop(job.id, None)
         if conn is not None:
             worker.loading -= 1
@@ -437,13 +437,13 @@ class JobLifecycle:
                 return
             worker.jobs.pop(job.id, None)
             if not worker.rests:
-                # It may have offered as much as it may meanwhile: a rank has no room for more.
+                # The worker may have offered CREDIT_MAX meanwhile, and a rank has no room for more.
                 worker.credit = min(CREDIT_MAX, worker.credit + (1 if job.wants is None else job.wants.slots))
             self._roster.changed(worker)
         self.unpaid.discard(job.id)
 
     def _call_off(self, job: JobRecord) -> None:
-        """Whoever has been given it and has not answered need not go on."""
+        """Send a cancel to all workers that hold the job and have not answered."""
         for worker in dict.fromkeys((job.worker, *job.also)):
             if worker is not None and worker.conn is not None and worker.cancels and job.id in worker.jobs:
                 self._out.do.append(ev.SendCancel(worker.conn, job.id))

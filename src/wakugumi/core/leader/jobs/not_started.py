@@ -1,15 +1,18 @@
-"""Which jobs could a worker not even start, and who gets them then? (SPEC W9, F11)
+"""Which jobs could a worker not even start, and which worker gets them then? (SPEC W9, F11)
 
-    its machine is sick    to another worker, without using up an attempt, once per worker; from then on it uses one
-    unknown program        to another worker; if none is left that may have it, that is the job's answer
-    refused variable       the same: another worker may let jobs set it
+    sick machine        to another worker, without using up an attempt, once per worker; the second time uses one
+    unknown program     to another worker; without a worker that may have the program, this is the job's answer
+    refused variable    as for an unknown program: another worker may let jobs set it
 
-Such a job *shuns* workers. One that lacks its program is shunned while another may have it that is connected, however
-busy or out of order, or that left a moment ago; a leader that was started anew with open jobs gives all workers the
-time to come back. One whose machine was sick is shunned while another can be waited for. One that rests, is drained or
-has no credit is waited for a while only: then the job goes to any of them. If a sick one could not start it then
-either, it is shunned for as long as another serves, however busy.
-A program that began and then broke its machine is none of this: it uses an attempt.
+Such a job *shuns* workers:
+
+    without the program    while another worker may have it: one that is connected, however busy or out of order, or
+                           that left a moment ago. A new leader with open jobs first waits for all workers
+    on a sick machine      while another worker serves and has credit, and RESTING_PATIENCE_S longer: then the job
+                           may go there again
+    sick a second time     while another worker serves, however busy
+
+A program that began and then broke its machine uses an attempt.
 """
 
 from __future__ import annotations
@@ -31,19 +34,19 @@ from wakugumi.core.subject import Subject, matches
 from wakugumi.limits.leader import RECOVERY_GRACE_S, RESTING_PATIENCE_S
 
 LACKING: Final = frozenset({"unknown-program", "env-refused"})
-"""What one worker lacks, or does not allow, and another may have."""
+"""Faults of one worker that another may not have."""
 _NOTHING: Final = Requirements()
 _NOBODY: Final = Tried()
 _NEVER: Final = float("inf")
 _DONE_KEPT: Final = 64
-"""Jobs that are done and may still be remembered, however few there are: fewer are not worth a look."""
+"""Number of done jobs that may stay in the groups, however few there are: fewer are not worth a cleanup."""
 
 Key: TypeAlias = tuple[Subject, Tried, Requirements | None]
-"""A subject, who could not start a job of it, and what it asks for besides."""
+"""Subject, workers that could not start the job, and its requirements without `shuns`."""
 
 
 def never_began(event: ev.Acked) -> bool:
-    """Its worker could not start it. One that does not know a program has not begun it, also an old one."""
+    """The worker could not start the job. Also an old worker that does not know the program has not begun it."""
     return event.reason in LACKING or (not event.begun and event.reason in MACHINE_FAULTS)
 
 
@@ -52,7 +55,7 @@ def was_tried(tried: Tried | None, worker: WorkerRecord) -> bool:
 
 
 def tried_too(tried: Tried | None, worker: WorkerId, *, lacks: bool) -> Tried:
-    """The same, and this worker."""
+    """`tried` with this worker added."""
     sick, lack, again = msgspec.structs.astuple(tried or _NOBODY)
     if lacks:
         return Tried(sick, _with(lack, worker), again)
@@ -60,26 +63,26 @@ def tried_too(tried: Tried | None, worker: WorkerId, *, lacks: bool) -> Tried:
 
 
 def tried_again(tried: Tried, worker: WorkerId, reason: str) -> Tried:
-    """The same after an attempt there that failed for this reason."""
+    """`tried` after an attempt on this worker that failed for this reason."""
     if reason not in MACHINE_FAULTS or worker not in tried.sick:
         return tried
     return Tried(tried.sick, tried.lack, _with(tried.again, worker))
 
 
 class _Alike:
-    """Jobs of one subject that ask for the same and were tried by the same workers: they shun the same."""
+    """Jobs of one subject with the same requirements, tried by the same workers: they shun the same ones."""
 
     __slots__ = ("alone_since", "busy_since", "jobs", "wants")
 
     def __init__(self, wants: Requirements | None) -> None:
         self.jobs: dict[JobId, JobRecord] = {}
-        """Some of them may be done by now."""
+        """Jobs by id; some may be done by now."""
         self.wants = wants
-        """What they ask for, with those that they shun: one object for all."""
+        """Requirements with `shuns`, one object for all jobs."""
         self.alone_since = _NEVER
-        """Since when nobody serves who has not tried them."""
+        """Since when no worker serves that has not tried the jobs."""
         self.busy_since = _NEVER
-        """Since when those that serve and have not tried them were seen without credit."""
+        """Since when the serving workers that have not tried the jobs are without credit."""
 
 
 class NotStarted:
@@ -90,17 +93,17 @@ class NotStarted:
         self._lanes = lanes
         self._lifecycle = lifecycle
         self.alike: dict[Key, _Alike] = {}
-        """Mostly empty: then there is nothing to `look` at."""
+        """Groups of jobs by key. Mostly empty: then a step skips `look`."""
         self._count = 0
-        """All jobs of these, also those that are done."""
+        """Number of jobs in all groups, including done ones."""
         self._era = -1
         self.look_at = _NEVER
-        """When it is time to `look`, if nothing changes before."""
+        """Time of the next `look`, if nothing changes before."""
         self._all_back_by = 0.0
-        """After a restart: until then, workers that are not connected may still come back."""
+        """After a restart: until then, disconnected workers may still come back."""
 
     def by(self, worker: WorkerRecord, job: JobRecord, event: ev.Acked, now: float) -> None:
-        """Its worker could not start it, and says why."""
+        """The worker could not start the job, and reports why."""
         lifecycle = self._lifecycle
         before = lifecycle.tried.get(job.id)
         lacks = event.reason in LACKING
@@ -117,13 +120,13 @@ class NotStarted:
             lifecycle.attempt_lost(job, event.reason, now, at_once=False, output=event.output)
 
     def attempt_fails(self, worker: WorkerRecord, job: JobRecord, reason: str, now: float) -> None:
-        """Its attempt is about to end for this reason."""
+        """The attempt is about to end for this reason."""
         tried = self._lifecycle.tried.get(job.id)
         if tried is not None:
             self._move(job, tried_again(tried, worker.id, reason), now)
 
     def recovered(self, now: float) -> None:
-        """What the last leader knew of this. Its workers are not back yet."""
+        """Restore what the last leader knew. Its workers are not back yet."""
         if any(job.state is not DONE for job in self._lifecycle.jobs.values()):
             self._all_back_by = now + RECOVERY_GRACE_S
         for job_id, tried in self._lifecycle.tried.items():
@@ -132,7 +135,7 @@ class NotStarted:
             job.wants = alike.wants
 
     def look(self, now: float) -> None:
-        """Other workers serve than before, or the time has come: other ones may be shunned."""
+        """Decide anew which workers are shunned, if other workers serve than before or a time has come."""
         if self._roster.era == self._era and now < self.look_at:
             return
         self._era, self.look_at = self._roster.era, _NEVER
@@ -153,10 +156,10 @@ class NotStarted:
         for alike in self.alike.values():
             for job in alike.jobs.values():
                 if job.state is not DONE and jobs.get(job.id) is job:
-                    assert job.wants == alike.wants, "those that are alike shun the same"
+                    assert job.wants == alike.wants, "a job shuns other workers than its group"
 
     def _move(self, job: JobRecord, tried: Tried, now: float) -> None:
-        """Other workers have tried this running job than before. It is waited for others as long as ever."""
+        """Put a running job into the group of `tried`. The patience with other workers begins anew."""
         self._leave(job)
         key, alike = self._join(job, tried)
         alike.alone_since = alike.busy_since = _NEVER
@@ -242,13 +245,13 @@ class NotStarted:
         return tried.lack
 
     def _able(self, job: JobRecord, tried: Tried) -> list[WorkerRecord]:
-        """Who is connected and may have its program, however busy or sick."""
+        """Connected workers that may start the job, however busy or sick."""
         wants = without_shuns(job.wants) or _NOTHING
         members = members_of(self._roster.pools_for(job.subject))
         return [worker for worker in members if not worker.leaving and _may_start(worker, wants, tried)]
 
     def _expected_until(self, job: JobRecord, tried: Tried, now: float) -> float:
-        """Nobody who stays is able to start it. Until when may one come back that is?"""
+        """Until when may a worker come back that can start the job? No connected worker that stays can."""
         until = self._all_back_by
         wants = without_shuns(job.wants) or _NOTHING
         for worker in members_of(self._roster.pools_for(job.subject)):
@@ -258,7 +261,7 @@ class NotStarted:
         for worker in reversed(self._roster.gone.values()):
             back_by = worker.spent_at + RESTING_PATIENCE_S
             if back_by <= max(until, now):
-                break  # Those before it left earlier.
+                break  # Earlier entries left earlier.
             serves_it = any(matches(it, job.subject) for it in worker.patterns) if owner is None else worker.id == owner
             if serves_it and _may_start(worker, wants, tried):
                 return back_by
@@ -275,7 +278,7 @@ def _may_start(worker: WorkerRecord, wants: Requirements, tried: Tried) -> bool:
 
 
 def _with(workers: tuple[WorkerId, ...], worker: WorkerId) -> tuple[WorkerId, ...]:
-    """In one order, so that jobs which the same workers have tried are alike, whoever was the first."""
+    """Sorted, so that the order of the tries makes no difference."""
     return workers if worker in workers else tuple(sorted((*workers, worker)))
 
 

@@ -1,10 +1,10 @@
-"""What do workers hold that nobody submitted here? (SPEC L4)
+"""Which jobs do workers hold that no client has submitted here? (SPEC L4)
 
-A leader that was started anew knows no job; the workers that outlived its predecessor tell it what they run and which
-results they have. Each of these is a claim until a client submits the job: then it is not run a second time, if the
-worker is one that could have been given it. Which worker that is shows only then: so a claim displaces no other one.
-Nobody may ever ask, so claims are bounded by count, bytes and age, and the oldest go first. A result is confirmed to
-its worker, which may forget it then: so it is kept in the journal as well.
+A new leader knows no jobs; workers that outlived the last leader report what they run and which results they have. Each
+report is a claim. When a client submits the job, a valid claim spares a second run: valid if the worker could have been
+assigned the job. That is known only then, so no claim displaces another. As the submit may never come, claims are
+bounded by count, bytes and age, and the oldest go first. A result is confirmed to its worker, which may then forget it:
+so the journal keeps it.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from wakugumi.core.subject import Pattern
 from wakugumi.limits.leader import CLAIMS_MAX, KEPT_BYTES_MAX, UNDELIVERED_TTL_S
 
 CLAIMANTS_MAX: Final = 4
-"""Workers that claim one job, and as many that have answered it: more than attempts that are under way at once."""
+"""Number of claims of one job, and of its answers: more than attempts that run at once."""
 
 
 class Claimant(NamedTuple):
-    """A worker that says that it has a job."""
+    """A worker that reports a job as held."""
 
     worker: WorkerId
     since: float
-    """When it was said last: a worker that has connected anew since, and said nothing, no longer holds the job."""
+    """Time of the last report: a worker that reconnected since and did not repeat it no longer holds the job."""
     patterns: tuple[Pattern, ...]
-    """What it heard then: a job outside of these is not its own. Empty if an older journal does not tell."""
+    """Patterns of the worker then: it cannot hold other jobs. Empty if an older journal has none."""
 
 
 class OrphanAnswer(msgspec.Struct, gc=False, eq=False):
-    """How the job ended, as one of its claimants says."""
+    """Result of a job, from one of its claimants."""
 
     by: Claimant
     said: Acked
     leaf: int = 0
-    """Where it stands in the journal, if there is one."""
+    """Leaf of the journal with the answer; 0 without a journal."""
 
 
 class OrphanClaim(msgspec.Struct, gc=False, eq=False):
     claimants: tuple[Claimant, ...]
-    """Those that have not answered yet. The last one to claim it last."""
+    """Workers that have not answered yet, the latest claim last."""
     since: float
-    """When it was claimed last."""
+    """Time of the last claim."""
     answers: tuple[OrphanAnswer, ...] = ()
-    """The first one first, and one for each worker."""
+    """Answers, the first one first; at most one per worker."""
 
 
 class OrphanJobs:
@@ -63,11 +63,11 @@ class OrphanJobs:
         self._out = out
         self.by_job: OrderedDict[JobId, OrphanClaim] = OrderedDict()
         self.answers = 0
-        """Of all claims."""
+        """Number of answers of all claims."""
         self._bytes = 0
 
     def hold(self, job_id: JobId, worker: WorkerId, patterns: tuple[Pattern, ...], now: float) -> None:
-        """This worker has it, unless it has answered already."""
+        """Note that this worker holds the job, unless it has answered already."""
         claimant = Claimant(worker, now, patterns)
         known = self.by_job.get(job_id)
         if known is None:
@@ -80,7 +80,7 @@ class OrphanJobs:
                 known.claimants = _without(known.claimants, _least_missed(known.claimants))
 
     def answer(self, event: Acked, worker: WorkerId) -> bool:
-        """The job is done. False if this worker did not claim it, or said so before."""
+        """Note the answer. False if this worker did not claim the job, or has answered before."""
         claim = self.by_job.get(event.job)
         by = next((one for one in claim.claimants if one.worker == worker), None) if claim is not None else None
         if claim is None or by is None:
@@ -96,7 +96,7 @@ class OrphanJobs:
         return True
 
     def recovered(self, record: KeepClaim, leaf: int, now: float) -> None:
-        """A leader before this one was given it."""
+        """Restore an answer that an earlier leader received."""
         nobody = ConnId(0)
         said = Acked(
             *(nobody, record.job, record.ok, record.reason, record.payload),
@@ -111,7 +111,7 @@ class OrphanJobs:
         self._drop_too_much()
 
     def move(self, job_id: JobId) -> None:
-        """Write its answers to this step's leaf, if they stand in the oldest ones."""
+        """Write the answers of this job to the current leaf, if they are in the oldest leaves."""
         claim = self.by_job.get(job_id)
         leaves = self._out.leaves
         for answer in claim.answers if claim is not None else ():
@@ -120,11 +120,11 @@ class OrphanJobs:
                 self._keep(answer)
 
     def take(self, job_id: JobId) -> OrphanClaim | None:
-        """Someone submitted it."""
+        """Remove and return the claim: a client submitted the job."""
         return self._drop(job_id) if job_id in self.by_job else None
 
     def sweep(self, workers: Container[WorkerId], now: float) -> None:
-        """Forget what nobody asked for in time, and what was claimed by workers that are gone."""
+        """Forget claims that no client submitted in time, and claims whose workers are all gone."""
         gone = [
             job_id
             for job_id, claim in self.by_job.items()
@@ -135,16 +135,16 @@ class OrphanJobs:
             self._drop(job_id)
 
     def blobs(self) -> list[tuple[JobId, tuple[str, ...]]]:
-        """Of the results that were claimed."""
+        """Blobs of all answers."""
         return [(_held_as(answer), answer.said.blobs) for answer in self._all_answers()]
 
     @property
     def bytes(self) -> int:
-        """Of all answers."""
+        """Bytes of all answers."""
         return self._bytes
 
     def leaves(self) -> list[int]:
-        """Those in which answers stand."""
+        """Leaves of all answers."""
         return [answer.leaf for answer in self._all_answers()]
 
     def check(self) -> None:
@@ -209,12 +209,12 @@ def _without(claimants: tuple[Claimant, ...], worker: WorkerId) -> tuple[Claiman
 
 
 def _least_missed(claimants: Iterable[Claimant]) -> WorkerId:
-    """The oldest of those whose patterns most of them have: strangers of one kind do not push out all others."""
+    """The oldest worker with the most frequent patterns: many workers of one kind do not push out all others."""
     known = tuple(claimants)
     alike = Counter(one.patterns for one in known)
     return max(known, key=lambda one: alike[one.patterns]).worker
 
 
 def _held_as(answer: OrphanAnswer) -> JobId:
-    """Under no id that a job can have: a job of this id may be here as well, with a result of its own."""
+    """An id that no job can have: a job of this id may exist here too, with a result of its own."""
     return JobId(b"claim" + answer.said.job + answer.by.worker)

@@ -15,8 +15,6 @@ from wakugumi.core.subject import hears
 
 
 class JobPlacement:
-    """Gives a new job its first place."""
-
     def __init__(self, out: StepBuilder, roster: Roster, lifecycle: JobLifecycle, orphans: OrphanJobs) -> None:
         self._out = out
         self._roster = roster
@@ -30,7 +28,7 @@ class JobPlacement:
             self._lifecycle.queue(job)
 
     def _take_claim(self, job: JobRecord, claim: OrphanClaim, now: float) -> None:
-        """A worker that was there before this leader runs the job already, or has its result."""
+        """A worker that outlived the last leader runs the job already, or has its result."""
         for answer in claim.answers:
             said = answer.said
             if self._may_take(job, answer.by) and is_final(said) and not is_of_another(job, said.request):
@@ -47,7 +45,7 @@ class JobPlacement:
             self._lifecycle.queue(job)
 
     def _may_take(self, job: JobRecord, claimant: Claimant) -> bool:
-        """Could it have been given this job? If not, its claim means nothing, and that is told."""
+        """Could this worker have been assigned the job? If not, its claim is ignored and logged."""
         patterns = claimant.patterns
         if not patterns or owner_of(job.subject) == claimant.worker or hears(patterns, job.subject):
             return True

@@ -1,7 +1,7 @@
-"""Who gets a result, and how long is it kept? (SPEC F9, L6, L9)
+"""How long is a result kept? (SPEC F9, L6, L9)
 
-A finished job is *undelivered* until the client that submitted it has it: an own one by its word, an old one by
-being written to. Undelivered results count against their client, delivered ones are kept for a while to answer a
+A finished job is *undelivered* until the client that submitted it has the result: an own client confirms it, to an old
+client it was written. Undelivered results count against their client; delivered ones are kept for a while to answer a
 repeated submit. Both are bounded, by count or bytes, and by age.
 """
 
@@ -19,11 +19,12 @@ from wakugumi.limits.leader import KEPT_BYTES_MAX, KEPT_RESULT_TTL_S, KEPT_RESUL
 from wakugumi.limits.wire import GIVEN_BYTES_MAX
 
 AROUND_BYTES: Final = 64
-"""What stands around a result, on a disk or a line."""
+"""Overhead of a result on the disk or in a frame."""
 RECORD_BYTES: Final = 448
-"""With AROUND_BYTES, some 512 bytes for each finished job: its record, its id and its entries in the tables."""
+"""Memory of a finished job beside AROUND_BYTES: its record, its id and its entries in the tables. Together 512
+bytes."""
 _SMALL_BYTES: Final = AROUND_BYTES + RECORD_BYTES
-"""What a result without a byte costs."""
+"""Cost of an empty result."""
 
 
 class ClientConnection(msgspec.Struct, gc=False, eq=False):
@@ -35,18 +36,18 @@ class ClientConnection(msgspec.Struct, gc=False, eq=False):
     heartbeats: bool
     seen_at: float
     alone: tuple[ConnId]
-    """Its number, as the one who waits for a job: a million jobs of one connection share it."""
+    """`waiters` of a job that only this connection waits for, shared by a million jobs."""
     blocked: bool = False
     paused: bool = False
     closing: bool = False
     unwritten_bytes: int = 0
-    """Results that it was given since the last ones were written. From GIVEN_BYTES_MAX on it is given no more."""
+    """Bytes of results since the last ones were written. From GIVEN_BYTES_MAX on the connection gets no more."""
     pending: OrderedDict[JobId, None] = msgspec.field(default_factory=OrderedDict)
-    """Results that wait until it has been sent those of before."""
+    """Results that wait until the earlier ones are sent."""
 
     @property
     def is_written_to(self) -> bool:
-        """It has still to read what it was given, and is given nothing more before."""
+        """The connection does not take more now: earlier bytes must be written first."""
         return self.blocked or self.unwritten_bytes >= GIVEN_BYTES_MAX
 
 
@@ -55,28 +56,28 @@ class ResultStore:
 
     def __init__(self) -> None:
         self.undelivered: dict[JobId, JobRecord] = {}
-        """In the order in which they finished."""
+        """Undelivered results in the order in which they finished."""
         self.undelivered_bytes = 0
         self._kept: deque[tuple[float, JobRecord]] = deque()
         self.kept_bytes = 0
         self.kept_bytes_max = KEPT_BYTES_MAX
-        """Less where memory is limited."""
+        """Limit of `kept_bytes`; less where memory is limited."""
 
     @property
     def stored_bytes(self) -> int:
-        """What all results take on the disk, where a record is small."""
+        """Bytes of all results on the disk, where a record is small."""
         return self.undelivered_bytes + self.kept_bytes - RECORD_BYTES * (len(self.undelivered) + len(self._kept))
 
     def finished(self, job: JobRecord) -> None:
         self.undelivered[job.id] = job
         result = job.result
-        # What `size_of` says, in full, here and below: a call more would be a hundredth of the job's time.
+        # `size_of` inlined, here and below: a call would cost a hundredth of the job's time.
         size = len(result) + _SMALL_BYTES if type(result) is bytes else size_of(result)
         job.client.undelivered_bytes += size
         self.undelivered_bytes += size
 
     def delivered(self, job: JobRecord, now: float) -> None:
-        """Someone has it. From here on it only answers those who ask again."""
+        """The client has the result. From here on it only answers repeated requests."""
         assert not job.delivered
         del self.undelivered[job.id]
         result = job.result
@@ -88,29 +89,29 @@ class ResultStore:
         self.kept_bytes += size
 
     def keep(self, job: JobRecord, now: float) -> None:
-        """It was delivered before this leader began, and answers those who ask again, for a while."""
+        """Keep a result that was delivered before this leader began."""
         self._kept.append((now + KEPT_RESULT_TTL_S, job))
         self.kept_bytes += size_of(job.result)
 
     def too_much(self) -> bool:
-        """More delivered results are kept than may be."""
+        """More delivered results are kept than allowed."""
         return len(self._kept) > KEPT_RESULTS_MAX or self.kept_bytes > self.kept_bytes_max
 
     def forget_kept(self) -> tuple[float, JobRecord]:
-        """The oldest delivered result must go; with it comes until when it was to be kept."""
+        """Remove the oldest delivered result. Returns when it would have expired, and its job."""
         until, job = self._kept.popleft()
         self.kept_bytes -= size_of(job.result)
         return until, job
 
     def forget_all_kept(self, *, but: Callable[[JobRecord], bool]) -> list[JobRecord]:
-        """All delivered results must go that are not needed for something else."""
+        """Remove all delivered results, except where `but` is true."""
         gone = [job for _, job in self._kept if not but(job)]
         self._kept = deque((until, job) for until, job in self._kept if but(job))
         self.kept_bytes -= sum(size_of(job.result) for job in gone)
         return gone
 
     def expired(self, now: float) -> list[JobRecord]:
-        """Results whose time has come; they are no longer kept here."""
+        """Remove and return expired results."""
         gone = []
         while self._kept and self._kept[0][0] <= now:
             gone.append(self.forget_kept()[1])
@@ -124,7 +125,7 @@ class ResultStore:
         return gone
 
     def dropped(self, job: JobRecord) -> None:
-        """Nobody will be given this result."""
+        """Remove an undelivered result."""
         del self.undelivered[job.id]
         size = size_of(job.result)
         job.client.undelivered_bytes -= size
@@ -144,12 +145,12 @@ class ResultStore:
 
 
 def size_of(result: bytes | Verdict | None) -> int:
-    """What a result costs in memory: its bytes, and the record of its job."""
+    """Memory of a result and the record of its job."""
     return 0 if result is None else bytes_of(result) + RECORD_BYTES
 
 
 def bytes_of(result: bytes | Verdict | None) -> int:
-    """What it is to a disk or a line, and something for what stands around it."""
+    """Bytes of a result on the disk or in a frame, with AROUND_BYTES."""
     if type(result) is bytes:
         return len(result) + AROUND_BYTES
     return len(result.text) + AROUND_BYTES if isinstance(result, Verdict) else 0

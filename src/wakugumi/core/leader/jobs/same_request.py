@@ -17,9 +17,9 @@ CONFLICT: Final = ("conflict", "this job id was used for another request")
 
 
 def digest_of(size: int, request: bytes, checksum: int = 0, payload: bytes = b"") -> int:
-    """A request in short, in one number: its size, and the digest of what decides its answer (`wire/request_digest`).
-    Only jobs of older journals have none: a CRC-32 of the bytes stands there, which finds an accident and no intention.
-    `checksum` is size and CRC-32 of a request that is packed, or was read from a journal."""
+    """Size and digest of a request in one integer (`wire/request_digest`). Jobs of older journals have no digest: a
+    CRC-32 of the bytes takes its place, which detects accidents, not attacks. `checksum` is size and CRC-32 of a
+    request that is packed, or was read from a journal."""
     if request:
         return size << DIGEST_BITS | int.from_bytes(request, "little")
     if checksum:
@@ -28,14 +28,13 @@ def digest_of(size: int, request: bytes, checksum: int = 0, payload: bytes = b""
 
 
 def is_of_another(job: JobRecord, request: bytes) -> bool:
-    """Is this the digest of another request than the job's? If one of them has none, nobody knows."""
+    """Is this the digest of another request than the job's? False if either has none."""
     known = job.digest & DIGEST_MASK
     return bool(request) and known > CRC_MASK and known != int.from_bytes(request, "little")
 
 
 def is_same_request(job: JobRecord, request: bytes, payload: bytes, checksum: int) -> bool:
-    """Does this ask for the same answer as the job (SPEC L6)? By their digests, or, where one of the two has none, by
-    their bytes. `checksum` is that of what is packed, else 0."""
+    """Do job and request ask for the same answer (SPEC L6)? `checksum` is that of a packed request, else 0."""
     known = job.digest & DIGEST_MASK
     if request and known > CRC_MASK:
         return known == int.from_bytes(request, "little")
@@ -43,19 +42,19 @@ def is_same_request(job: JobRecord, request: bytes, payload: bytes, checksum: in
         return True
     if known > CRC_MASK:
         return False
-    came = checksum & CRC_MASK if checksum else crc32(payload)
+    crc = checksum & CRC_MASK if checksum else crc32(payload)
     size = checksum >> CRC_BITS if checksum else len(payload)
-    if known != came:
+    if known != crc:
         return False
     if job.size == size and not checksum:
         return job.payload is None
-    # Both are of the unpacked request, and one of them came packed.
+    # Both CRC-32s are of the unpacked request, and one of the two was packed.
     return bool(checksum) or (size >= PACK_FROM_BYTES and job.size < PACK_SHARE_MAX * size)
 
 
 def is_repeated(job: JobRecord, event: Submitted) -> bool:
-    """Does it ask for the same answer (SPEC L6)? Its subject decides none, except for a broadcast: there it says who
-    answers."""
+    """Does the submit ask for the same answer (SPEC L6)? The subject matters for a broadcast only: there it decides
+    which workers answer."""
     if event.broadcast_s and job.subject != event.subject:
         return False
     return is_same_request(job, event.request, event.payload, event.checksum)

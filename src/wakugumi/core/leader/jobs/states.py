@@ -1,11 +1,11 @@
 """Which states does a job have, and which changes of them are allowed?
 
-    LIMBO ─► QUEUED ──► RUNNING ──► DONE     BACKOFF: an attempt was lost and the next one waits its time
+    LIMBO ─► QUEUED ──► RUNNING ──► DONE     BACKOFF: an attempt was lost, and the next one is delayed
                 ▲  ▲        │                DONE: there is one accepted result, OK or FAILED. A FAILED job that is
                 │  └─ BACKOFF ◄┘                   submitted again gets a new record (L6)
                 └───────────┘                LIMBO: a new record, or one whose last attempt was lost
 
-`JobRecord.enter` looks into this table, and nothing else changes a job's state.
+`JobRecord.enter` consults this table, and nothing else changes a job's state.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Final
 
 
 class JobState(IntEnum):
-    """Where a job is. An IntEnum because a million of them are held and compared."""
+    """State of a job. An IntEnum because a million of them are held and compared."""
 
     QUEUED = 0
     BACKOFF = 1
     RUNNING = 2
     DONE = 3
     LIMBO = 4
-    """In no queue and on no worker, inside one step only: it is about to become one of the others."""
+    """In no queue and on no worker, within one step only: another state follows."""
 
 
 QUEUED: Final = JobState.QUEUED
@@ -30,8 +30,8 @@ BACKOFF: Final = JobState.BACKOFF
 RUNNING: Final = JobState.RUNNING
 DONE: Final = JobState.DONE
 LIMBO: Final = JobState.LIMBO
-"""The same as plain names, to be compared by `is`: that happens ten times per job, and to look up a member of an enum
-costs twenty times as much as a name."""
+"""Members of JobState as module names, compared by `is` ten times per job: a lookup in the enum costs twenty times as
+much."""
 
 TRANSITIONS: Final[dict[JobState, frozenset[JobState]]] = {
     LIMBO: frozenset({QUEUED, BACKOFF, RUNNING, DONE}),
@@ -40,4 +40,4 @@ TRANSITIONS: Final[dict[JobState, frozenset[JobState]]] = {
     RUNNING: frozenset({QUEUED, BACKOFF, DONE, LIMBO}),
     DONE: frozenset(),
 }
-"""QUEUED and BACKOFF to RUNNING also happen without an assignment: a worker came back and still runs the job."""
+"""QUEUED and BACKOFF change to RUNNING also without an assignment: a worker came back and still runs the job."""

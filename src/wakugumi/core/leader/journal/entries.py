@@ -1,7 +1,6 @@
-"""What must a leader keep before it acts? All that a journal needs to bring the queue back.
+"""What must a leader keep before it acts? All records from which a journal can restore the queue.
 
-All that one step keeps is one leaf of the journal. Leaves are numbered from 1 on without gaps, by the core and by the
-journal alike.
+The records of one step are one leaf of the journal. Core and journal both number leaves from 1 on, without gaps.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from wakugumi.core.subject import Pattern, Subject
 
 
 class KeepJob(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1):
-    """A job was accepted. Under an id that is known it replaces what was there: the job was opened again."""
+    """A job was accepted. A known id replaces the earlier job: it was submitted again."""
 
     job: JobId
     client: ClientId
     cap: int
-    """The client's, so that its jobs go on while it is away."""
+    """Cap of the client, so that its jobs go on while it is away."""
     subject: Subject
     program: str
     timeout_s: float
@@ -29,13 +28,13 @@ class KeepJob(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1):
     payload: bytes
     wants: Requirements | None = None
     checksum: int = 0
-    """If it is not that of the payload, because that is packed."""
+    """Size and CRC-32 of the unpacked payload, if the payload is packed; else 0."""
     request: bytes = b""
-    """Its digest."""
+    """Digest of the request."""
 
 
 class KeepAttempt(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2):
-    """A worker was given it, or was found to hold it."""
+    """A worker got the job, or was found to hold it."""
 
     job: JobId
     worker: WorkerId
@@ -43,7 +42,7 @@ class KeepAttempt(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2)
 
 
 class KeepOutcome(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=3):
-    """The attempt ended, and the job has still to be done."""
+    """The attempt ended, and the job is not done."""
 
     job: JobId
     outcome: str
@@ -54,13 +53,13 @@ class KeepResult(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=4):
     job: JobId
     ok: bool
     outcome: str
-    """How its running attempt ended, if there was one."""
+    """Outcome of the running attempt, if there was one."""
     result: bytes | Verdict
     blobs: tuple[str, ...] = ()
 
 
 class KeepDelivered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=5):
-    """Whoever waited for the result has it."""
+    """The client has the result."""
 
     job: JobId
 
@@ -70,8 +69,8 @@ class ForgetJob(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=6):
 
 
 class KeepWhole(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7):
-    """All that is known of a job, so that the leaves in which it stood need not be kept. Times are told in seconds
-    from this leaf's, so they are negative."""
+    """All that is known of a job, so that older leaves about it may be dropped. Times are seconds relative to this
+    leaf, so they are negative."""
 
     job: JobId
     client: ClientId
@@ -83,47 +82,47 @@ class KeepWhole(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7):
     submitted_at: float
     history: tuple[Attempt, ...]
     running: Attempt | None
-    """The attempt that has not ended, with `ok` as the outcome it does not have yet."""
+    """The attempt that has not ended; its outcome `ok` is a placeholder."""
     checksum: int
     payload: bytes | int | None
-    """Its request; or the leaf from which the journal takes it; or None if nobody needs it any more."""
+    """The request; or the leaf from which the journal copies it; or None if it is not needed any more."""
     ok: bool
     result: bytes | Verdict | None
     delivered: bool
     requeued: bool = False
     wants: Requirements | None = None
     blobs: tuple[str, ...] = ()
-    """The result's."""
+    """Blobs of the result."""
     tried: Tried | None = None
     request: bytes = b""
-    """Its digest."""
+    """Digest of the request."""
 
 
 class DropLeaves(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=8):
-    """Nothing in the leaves before this one is needed any more."""
+    """Leaves before this number are not needed any more."""
 
     before: int
 
 
 class KeepDeclined(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=10):
-    """The attempt that was given out never began."""
+    """The assigned attempt never began."""
 
     job: JobId
     worker: WorkerId = WorkerId(b"")
-    """Who could not start it; empty if it could have."""
+    """Worker that could not start the job; empty if it could have."""
     lacks: bool = False
-    """It does not have the program."""
+    """The worker does not have the program."""
 
 
 class KeepDeadline(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=9):
-    """A job is given up if it is not done within so many seconds."""
+    """A job fails if it is not done within this time."""
 
     job: JobId
     within_s: float
 
 
 class KeepClaim(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=11):
-    """The answer of a job that a worker held and nobody has submitted yet."""
+    """Answer to a job that a worker held and no client has submitted yet."""
 
     job: JobId
     worker: WorkerId
@@ -134,15 +133,15 @@ class KeepClaim(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=11):
     begun: bool = True
     request: bytes = b""
     patterns: tuple[Pattern, ...] = ()
-    """What its worker heard."""
+    """Patterns of the worker."""
 
 
 class ForgetClaim(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=12):
-    """Someone submitted the job, or nobody did in time."""
+    """A client submitted the claimed job, or none did in time."""
 
     job: JobId
     worker: WorkerId = WorkerId(b"")
-    """Only the answer of this one goes, if it is named."""
+    """Worker whose answer is forgotten; empty: all answers."""
 
 
 LeaderKeep: TypeAlias = (

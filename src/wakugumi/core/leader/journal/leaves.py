@@ -1,13 +1,12 @@
-"""Which leaves of the journal are still needed, and which jobs stand in their way?
+"""Which leaves of the journal may be dropped, and which jobs prevent that?
 
-A leaf is what one step keeps, and they are numbered. The request of each job stands in one of them; whatever is said
-of the job later stands in later ones. So the oldest leaves may go as soon as no job that stands in them is known any
-more: nothing left in them can be about a job that lives.
+A leaf has the records of one step. The request of each job is in one leaf, later records about the job are in later
+leaves. So the oldest leaves may be dropped as soon as all jobs whose requests are there are forgotten.
 
     │ sheaf 0: 16 leaves, all gone │ sheaf 1: one job still waits │ … │ sheaf n: being written │
-      may be dropped                 moved to the end, whole, once there is more garbage than life in the journal
+      may be dropped                 moved to the end, whole, once garbage is more than half of the journal
 
-Leaves are counted by sheaves, so that a million jobs that came one by one do not need a million counters.
+Jobs are counted by sheaf, so that a million jobs that came one by one do not need a million counters.
 """
 
 from __future__ import annotations
@@ -22,30 +21,30 @@ from wakugumi.limits.journal import JOURNAL_SLACK_BYTES
 _SHIFT: Final = 4
 """16 leaves make a sheaf: at 256 events a leaf, some thousand jobs, which can be moved in one step."""
 _RECORD_BYTES: Final = 256
-"""What the small records about one job take, all in all."""
+"""Estimated bytes of all small records about one job."""
 
 
 class _Sheaf(msgspec.Struct, gc=False, eq=False):
     jobs: list[JobId]
-    """Whose requests were kept here; some are gone or were moved."""
+    """Jobs whose requests were written here; some are forgotten or were moved."""
     live: int = 0
     size: int = 0
 
 
 class Leaves:
-    """The leaves of one journal, as far as the core must know them."""
+    """The leaves of one journal, as the core counts them."""
 
     def __init__(self, next_leaf: int = 1) -> None:
         self.number = next_leaf
-        """The leaf to which this step's records go."""
+        """Number of the leaf for the records of this step."""
         self.written_bytes = 0
-        """In all leaves that have not been dropped, about."""
+        """Estimated bytes in all leaves that are not dropped."""
         self._sheaves: dict[int, _Sheaf] = {}
         self._open = self._sheaves[next_leaf >> _SHIFT] = _Sheaf([])
         self._turned = False
 
     def hold(self, job: JobId, size: int) -> int:
-        """A job's request goes into this step's leaf. Returns its number."""
+        """Count a job's request in this step's leaf. Returns the number of the leaf."""
         sheaf = self._open
         sheaf.jobs.append(job)
         sheaf.live += 1
@@ -54,31 +53,32 @@ class Leaves:
         return self.number
 
     def add(self, size: int) -> None:
-        """Something else that is large goes into this step's leaf."""
+        """Count another large record in this step's leaf."""
         self._open.size += size
         self.written_bytes += size
 
     def release(self, leaf: int) -> None:
-        """A job whose request stood there is forgotten, or was moved."""
+        """A job whose request is in this leaf is forgotten, or was moved."""
         self._sheaves[leaf >> _SHIFT].live -= 1
 
     def turn(self) -> None:
-        """This leaf is written: the next one."""
+        """Begin the next leaf."""
         self.number += 1
         self._open_sheaf(self.number >> _SHIFT)
 
     def recovered(self, leaf: int) -> None:
-        """The journal has this leaf; what stood in it will be held by `hold`. In the order of their numbers."""
+        """The journal has this leaf; `hold` follows for its jobs. Leaves come in order."""
         self.number = leaf
         self._open_sheaf(leaf >> _SHIFT)
 
     def take_turned(self) -> bool:
-        """Has a sheaf been completed since this was asked last? Then it is time to look at the oldest."""
+        """Was a sheaf completed since the last call? Then the oldest may be droppable."""
         turned, self._turned = self._turned, False
         return turned
 
     def droppable(self) -> int | None:
-        """The first leaf that must stay, if any before it may go."""
+        """Forget the oldest sheaves without jobs. Returns the first leaf that must stay; None if no earlier one may
+        go."""
         before = None
         for number in list(self._sheaves):
             sheaf = self._sheaves[number]
@@ -90,8 +90,8 @@ class Leaves:
         return None if before is None else before + 1 << _SHIFT
 
     def stragglers(self, jobs: int, live_bytes: int) -> list[JobId]:
-        """Jobs of the oldest sheaf, to be moved to this step's leaf: if the journal has more garbage than life, of
-        which there are so many jobs, with so many bytes in all."""
+        """Jobs of the oldest sheaf to move to this step's leaf, if garbage is more than half of the journal. `jobs` and
+        `live_bytes`: number and bytes of live jobs."""
         if self.written_bytes <= 2 * (live_bytes + jobs * _RECORD_BYTES) + JOURNAL_SLACK_BYTES:
             return []
         oldest = next(iter(self._sheaves.values()))
@@ -101,7 +101,7 @@ class Leaves:
         return leaf >> _SHIFT == next(iter(self._sheaves))
 
     def check(self, live: dict[int, int]) -> None:
-        """`live` says how many jobs stand in each leaf."""
+        """`live`: number of jobs by leaf."""
         counts: dict[int, int] = {}
         for leaf, count in live.items():
             assert leaf <= self.number

@@ -1,8 +1,8 @@
-"""What is only in the journal, and what may leave it? (SPEC L7)
+"""Which requests are only in the journal, and which leaves may be dropped? (SPEC L7)
 
-Requests beyond a budget of memory are read back when their jobs are assigned: until then the job runs by the books, and
-its worker's credit is taken. And as leaves are only dropped from the beginning, jobs that stand there for long are
-written down again at the end, a little at a time.
+Requests beyond a limit of memory are read back when their jobs are assigned. Until then the job counts as RUNNING, and
+the credit of its worker is taken. As only the oldest leaves can be dropped, old jobs are written again at the end, a
+few at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wakugumi.limits.journal import JOURNAL_MOVED_BYTES_MAX
 
 
 class OffloadedRequests:
-    """The journal, seen from one leader's jobs."""
+    """Loads requests from the journal, and drops old leaves."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class OffloadedRequests:
         self._orphans = orphans
 
     def load(self, jobs: Sequence[JobRecord]) -> None:
-        """Their requests are only in the journal: they are sent when they have been read."""
+        """Read the requests of these assigned jobs; each is sent when it has been read."""
         by_leaf: dict[int, list[JobId]] = {}
         for job in jobs:
             assert job.worker is not None
@@ -52,7 +52,7 @@ class OffloadedRequests:
         self._out.do += [ev.LoadPayloads(leaf, ids) for leaf, ids in by_leaf.items()]
 
     def load_again(self, jobs: Sequence[JobRecord]) -> None:
-        """The same for jobs that their workers hold already: they took their credit when they were assigned."""
+        """Read the requests of jobs that their workers hold already: they take no credit."""
         self._lifecycle.unpaid.update(job.id for job in jobs)
         self.load(jobs)
 
@@ -64,11 +64,11 @@ class OffloadedRequests:
                 continue
             job = self._jobs[job_id]
             assert job.worker is not None
-            if job.worker.conn != conn:  # It is away: it never got the job, and will say so when it is back.
+            if job.worker.conn != conn:  # The worker is away and never got the job.
                 self._sent(job)
                 continue
             payload = event.payloads.get(job_id)
-            if job.leaf != event.leaf:  # It was moved, or opened again, while its old leaf was read.
+            if job.leaf != event.leaf:  # The job was moved, or submitted again, while its old leaf was read.
                 again.append(job)
             elif payload is None:
                 text = "the leader's journal could not read its request"
@@ -86,7 +86,7 @@ class OffloadedRequests:
         self._lifecycle.unpaid.discard(job.id)
 
     def tidy(self, now: float) -> None:
-        """Drop the leaves that nobody needs, after what stands in their way was moved to the end."""
+        """Move the jobs of the oldest leaves to the end, and drop leaves that are not needed."""
         results = self._clients.results
         live_bytes = (
             self._lifecycle.open_bytes + self._lifecycle.output_bytes + results.stored_bytes + self._clients.dead.bytes
@@ -98,7 +98,7 @@ class OffloadedRequests:
                 keep_whole(job, self._out, self._lifecycle, now)
             self._orphans.move(job_id)
             if self._leaves.written_bytes - written >= JOURNAL_MOVED_BYTES_MAX:
-                break  # The others stay the oldest, and are next.
+                break  # The other jobs stay the oldest, and are next.
         before = self._leaves.droppable()
         if before is not None:
             self._out.keep.append(DropLeaves(before))

@@ -1,14 +1,14 @@
-"""How does a job get into the journal whole, and how do all of them come back out of it? (SPEC L4, L7)
+"""How is a whole job written to the journal, and how are all jobs read from it? (SPEC L4, L7)
 
-Leaves are read in the order in which they were written, each record changes what the ones before it said, and what
-they say of jobs that are not known (any more) means nothing. Then every job takes its place again:
+Leaves are read in the order in which they were written. Each record changes the state that the earlier ones describe;
+records of unknown or forgotten jobs are skipped. Then every job gets its place:
 
-    it has a result          it waits for its client, or answers those who ask again
-    a worker was given it    the worker is away, and has RECOVERY_GRACE_S to come back and say that it holds the job
-    its last attempt failed  it backs off, beginning now
-    otherwise                it is queued, in the order in which it was submitted
+    result               waits for its client, or answers repeated requests
+    running attempt      the worker is away, and has RECOVERY_GRACE_S to come back and report the job as held
+    last attempt failed  backs off, beginning now
+    otherwise            queued, in the order of submits
 
-Clocks may have been set meanwhile, so nothing is decided by how long the leader was away: times that count begin anew.
+The clock may have been set meanwhile, so no decision depends on how long the leader was away: all timeouts begin anew.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ from wakugumi.limits.leader import RECOVERY_GRACE_S
 T = TypeVar("T", str, float)
 
 Leaf: TypeAlias = tuple[int, float, Sequence[LeaderKeep]]
-"""A leaf's number, how many seconds ago it was written (by a clock that nobody trusts), and what it says."""
+"""Number of a leaf, its age in seconds (by a clock that may be wrong), and its records."""
 
 
 def keep_whole(job: JobRecord, out: StepBuilder, lifecycle: JobLifecycle, now: float) -> None:
-    """Say all about a job in this step's leaf, so that the ones in which it stood may go."""
+    """Write all about a job to this step's leaf, so that older leaves about it may be dropped."""
     running = None
     if job.worker is not None:
         running = Attempt(job.attempts, job.worker.id, job.worker.label, job.since - now, 0.0, "ok")
@@ -134,7 +134,7 @@ def recover(leader: LeaderState, leaves: Iterable[Leaf], now: float) -> None:
 
 
 class _RecoveryFold:
-    """What the leaves said so far."""
+    """State after the leaves that were read so far."""
 
     def __init__(self, leader: LeaderState) -> None:
         self._jobs = leader.jobs
@@ -147,10 +147,10 @@ class _RecoveryFold:
         self.running: dict[JobId, Attempt] = {}
         self.deadlines: dict[JobId, float] = {}
         self.blobs: dict[JobId, tuple[str, ...]] = {}
-        """Of results that have some."""
+        """Blobs of results that have some."""
         self.tried: dict[JobId, Tried] = {}
         self.orphans: dict[JobId, dict[WorkerId, tuple[KeepClaim, int]]] = {}
-        """And the leaf in which each stands."""
+        """Orphan answers by job and worker, each with its leaf."""
 
     def leaf(self, number: int, at: float, records: Sequence[LeaderKeep]) -> None:
         self._leaves.recovered(number)
@@ -174,7 +174,7 @@ class _RecoveryFold:
                     self._change(job, record, at)
 
     def _open(self, record: KeepJob | KeepWhole, at: float, digest: int, size: int) -> JobRecord:
-        """A million of these are made: what is the same in many of them is one object."""
+        """Make a record. A million are made: equal values share one object."""
         known = self._jobs.get(record.job)
         if known is not None:
             self._forget(known)
@@ -246,7 +246,7 @@ class _RecoveryFold:
                 if worker:
                     self.tried[job.id] = tried_too(self.tried.get(job.id), worker, lacks=lacks)
             case _:
-                raise AssertionError("these are told apart before")
+                raise AssertionError("`leaf` handles these records")
 
     def _end_attempt(self, job: JobRecord, outcome: str, output: str, at: float) -> None:
         attempt = self.running.pop(job.id, None)
@@ -258,7 +258,7 @@ class _RecoveryFold:
             strip_old_output(job)
 
     def _done(self, job: JobRecord, ok: bool, result: bytes | Verdict, blobs: tuple[str, ...], at: float) -> None:
-        if job.state is not DONE:  # Its leaf in between, where it was opened again, may be lost.
+        if job.state is not DONE:  # The leaf where it was submitted again may be lost.
             job.enter(DONE)
         job.ok = ok
         job.result = result

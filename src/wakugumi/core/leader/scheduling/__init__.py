@@ -1,4 +1,4 @@
-"""Which worker gets which job next: lanes of jobs, a roster of workers, and the rules that bring them together.
+"""Which worker gets which job next? Lanes of jobs, a roster of workers, and the rules that match them.
 
 lane       the queue of one subject; lanes take turns
 turn       one client's jobs in one lane; the clients of a lane take turns

@@ -1,4 +1,4 @@
-"""Where does a lane wait? In one line at most: for its service, or for credit."""
+"""Where does a lane wait?"""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Final
 
 
 class LaneState(Enum):
-    """Where a lane waits: in one line at most."""
+    """Line in which a lane waits: one at most."""
 
     NOWHERE = auto()
-    """It has nothing that may run, or is being served."""
+    """The lane has nothing that may run, or is being served."""
     READY = auto()
-    """It stands in the line of lanes to be served."""
+    """The lane is in the line of lanes to be served."""
     PARKED = auto()
-    """It waits for credit with all its pools, or for a pool."""
+    """The lane waits for credit of all its pools, or for a pool."""
     REFUSED = auto()
-    """It is parked although there is credit: all its turns that may run stand aside."""
+    """The lane is parked although there is credit: all its turns that may run are aside."""
 
 
 NOWHERE: Final = LaneState.NOWHERE
 READY: Final = LaneState.READY
 PARKED: Final = LaneState.PARKED
 REFUSED: Final = LaneState.REFUSED
-"""The same as plain names, which are found faster."""
+"""Members of LaneState as module names, which are found faster."""

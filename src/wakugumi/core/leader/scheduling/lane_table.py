@@ -1,7 +1,7 @@
 """Which subjects have a lane, and which pools of workers serve it?
 
-A lane is opened for the first job of its subject. Those with nothing queued are kept for a while, as the next job of
-the subject is likely: the oldest of them are forgotten.
+The first job of a subject opens its lane. Lanes without queued jobs are kept for a while, as another job of the subject
+is likely; the oldest of them are forgotten.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LaneTable:
         self.by_subject: dict[Subject, Lane] = {}
         self._tree: PatternTree[Lane] = PatternTree()
         self.idle: dict[Lane, None] = {}
-        """Those with nothing queued, the oldest first."""
+        """Lanes without queued jobs, the oldest first."""
 
     def open(self, subject: Subject) -> Lane:
         policy = self._policies.of(subject)
@@ -37,14 +37,14 @@ class LaneTable:
         return lane
 
     def forget_oldest(self) -> None:
-        """Too many are idle. Many at once: a dict finds its first key by stepping over all that were deleted before."""
+        """Forget many idle lanes at once: a dict finds its first key by stepping over all deleted ones."""
         for lane in list(islice(self.idle, LANES_IDLE_MAX // 8)):
             del self.idle[lane]
             del self.by_subject[lane.subject]
             del self._tree[_as_pattern(lane.subject)]
 
     def pools_came(self, pools: list[PatternPool]) -> None:
-        """Patterns nobody had before: the subjects they match have one more pool."""
+        """Add new pools to the lanes that they match."""
         for pool in pools:
             for lane in self._tree.overlapping(pool.pattern):
                 if pool.is_address or any(
@@ -56,13 +56,13 @@ class LaneTable:
                     self._parking.pool_came(lane, pool)
 
     def worker_came(self, worker: WorkerRecord) -> None:
-        """What is meant for it alone may have waited for it."""
+        """A lane for this worker alone may have waited for it."""
         lane = self.by_subject.get(own_subject(worker.id))
         if lane is not None:
             self._find_pools(lane)
 
     def pools_went(self, pools: list[PatternPool]) -> None:
-        """Patterns nobody has any more."""
+        """Remove empty pools from their lanes."""
         for pool in pools:
             self._parking.pool_went(pool)
             for lane in self._tree.overlapping(pool.pattern):
@@ -83,7 +83,7 @@ class LaneTable:
             assert all(pool.simple_only for pool in lane.simple_pools)
 
     def _find_pools(self, lane: Lane) -> None:
-        """An address came or went: others serve this subject now than before."""
+        """Find the pools of a lane anew, as an address was added or removed."""
         pools = self._roster.pools_for(lane.subject)
         self._parking.pools_changed(lane, pools)
         lane.served_by(pools)

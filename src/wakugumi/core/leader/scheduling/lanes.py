@@ -2,14 +2,12 @@
 
     Lanes ──► Lane, one per subject ──► Turn, one per client in it ──► its jobs, first in first out
 
-Subjects that can be served take turns, and inside one subject its clients do. Whatever cannot be served stands aside,
-so that nobody looks at it again before something has changed: a lane without credit is parked (`parking`), a client at
-its cap is parked with all its turns. A job that was cancelled stays in its deque and is skipped there: its state says
-so.
+Subjects that can be served take turns, and so do the clients of one subject. Lanes and clients that cannot be served
+are parked, so that they cost nothing until something changes: a lane without credit (`parking`), a client at its cap
+with all its turns. A cancelled job stays in its deque and is skipped there by its state.
 
-Jobs that ask for something (`wants`) are chosen in `picking`. A turn that can use none of the credit there is stands
-aside, so that the others of its lane go on. So do jobs that are not simple, where only workers have credit that take
-no others.
+`picking` chooses among jobs with requirements. A turn that can use none of the available credit steps aside, so that
+the other turns of its lane go on; also a turn without simple jobs, where only workers for simple jobs have credit.
 """
 
 from __future__ import annotations
@@ -36,14 +34,14 @@ from wakugumi.limits.leader import LANES_IDLE_MAX, UNDELIVERED_BYTES_PER_CLIENT_
 from wakugumi.limits.scheduling import LOOK_AHEAD_MAX
 
 _GONE_KEPT: Final = 64
-"""Cancelled jobs that may stay in a deque, however short it is: fewer are not worth a new one."""
+"""Number of cancelled jobs that may stay in a deque, however short it is: fewer are not worth a new one."""
 
 
 class Lanes:
     """All queues of one leader."""
 
     def __init__(self, roster: Roster, policies: Policies, holders: Holders = nobody) -> None:
-        """The roster ranks by the policies' rules; `holders` tells who holds a file."""
+        """The roster ranks by the policies' rules; `holders` returns the workers that hold a file."""
         self._roster = roster
         self._parking = Parking(roster)
         self.table = LaneTable(roster, policies, self._parking)
@@ -51,12 +49,12 @@ class Lanes:
         self.picker = Picker(roster, holders)
         self._round = 0
         self._refused: list[Lane] = []
-        """In this round."""
+        """Lanes of this round with turns aside and none that may run."""
         self._clients_with_news: dict[ClientRecord, None] = {}
         self.queued = 0
 
     def push(self, job: JobRecord, *, first: bool = False) -> None:
-        """Queue a job; one that comes back goes to the head of its client's turn."""
+        """Queue a job. With `first` it goes to the head of its client's turn."""
         lane = self._by_subject.get(job.subject)
         if lane is None:
             lane = self.table.open(job.subject)
@@ -86,7 +84,7 @@ class Lanes:
             self._parking.wake(lane)
 
     def dropped(self, job: JobRecord) -> None:
-        """A queued job was cancelled or finished: it no longer counts, and is skipped when its turn comes."""
+        """A queued job was cancelled or finished: it no longer counts, and is skipped later."""
         assert job.state is DONE
         lane = self._by_subject[job.subject]
         turn = lane.by_client[job.client.id]
@@ -100,7 +98,7 @@ class Lanes:
         if turn.gone == held:
             self._drop(turn)
         elif turn.gone > _GONE_KEPT and 2 * turn.gone > held:
-            # Its turn may be long in coming: who submits and cancels in a circle must not fill the memory.
+            # A client that submits and cancels repeatedly must not fill the memory while its turn waits.
             if turn.needs is not None:
                 turn_jobs.purge(turn)
             else:
@@ -109,7 +107,7 @@ class Lanes:
         self._uncount(lane)
 
     def taken(self, job: JobRecord) -> None:
-        """A queued job turned out to run already. It may come back, so it must not stay behind in its deque."""
+        """Remove a queued job that a worker runs already. It may be queued again, so it must not stay in its deque."""
         lane = self._by_subject[job.subject]
         turn = lane.by_client[job.client.id]
         self.picker.forget(turn, job)
@@ -120,8 +118,8 @@ class Lanes:
         self._uncount(lane)
 
     def ask_anew(self, jobs: list[JobRecord], wants: Requirements | None) -> None:
-        """These queued jobs of one subject, which asked for the same, ask for this from now on. They go to the head of
-        their clients' turns, in the order in which they stood."""
+        """Change the requirements of these queued jobs of one subject, which had the same ones. They go to the head of
+        their clients' turns, in their order."""
         turns: dict[Turn, dict[JobId, JobRecord]] = {}
         for job in jobs:
             turn = self._by_subject[job.subject].by_client[job.client.id]
@@ -137,8 +135,8 @@ class Lanes:
                 self.push(job, first=True)
 
     def assign(self) -> list[JobRecord]:
-        """Hand out whatever can be handed out now. Each of these jobs is RUNNING and has its worker, whose credit is
-        taken, and its place under its client's cap."""
+        """Assign all jobs that can go now. Each is then RUNNING with its worker, the credit is taken, and the client's
+        cap counts it."""
         assigned: list[JobRecord] = []
         while True:
             self._round += 1
@@ -147,12 +145,12 @@ class Lanes:
             self._serve(assigned)
             if self._refused:
                 self._park_refused()
-            # To choose may set someone free who was kept for a large job.
+            # The choice may have released a worker that was kept free.
             if not self._roster.has_changes:
                 return assigned
 
     def tick(self, now: float) -> None:
-        """Whoever waits for a time is looked at by the next `assign`, if there is credit."""
+        """Let the next `assign` retry turns whose waiting time is over."""
         for turn in self.picker.due(now):
             if turn.lane.aside is not None:
                 self._stir(turn)
@@ -161,7 +159,7 @@ class Lanes:
         return self.picker.wake_at()
 
     def leaves(self, worker: WorkerRecord) -> None:
-        """It serves nobody any more: who had it kept free looks for another."""
+        """This worker stops serving: a turn for which it is kept free looks for another."""
         turn = worker.kept_for
         if turn is not None:
             self.picker.let_go(turn)
@@ -169,7 +167,7 @@ class Lanes:
                 self._stir(turn)
 
     def room_came(self, client: ClientRecord) -> None:
-        """A client fell below its cap, or took its results."""
+        """The client may have room for more: a job ended, its cap grew, or it took results."""
         if client.parked and client.may_run:
             self._clients_with_news[client] = None
 
@@ -180,18 +178,18 @@ class Lanes:
         return [lane for lane in self._by_subject.values() if lane.queued]
 
     def check(self) -> None:
-        """Holds between two calls of `assign`, which leaves nothing ready behind."""
+        """Holds between two calls of `assign`, which leaves no lane ready."""
         total = 0
         assert not self._refused
         for worker in self._roster:
             if worker.kept_for is not None:
                 assert worker.kept_for.needs is not None
-                assert worker.kept_for.needs.kept is worker, "a worker is kept free for nobody"
+                assert worker.kept_for.needs.kept is worker, "a worker is kept free for no turn"
                 assert worker.kept_for.lane.by_client[worker.kept_for.client.id] is worker.kept_for
                 if not self._parking.ready.at and not self._roster.has_changes:
                     large = worker.kept_for.needs.large
                     assert large is not None
-                    assert worker.usable_credit < slots_of(large), "it has room, and is still kept free"
+                    assert worker.usable_credit < slots_of(large), "a worker has room and is still kept free"
         for subject, lane in self._by_subject.items():
             turns = list(lane.by_client.values())
             aside = lane.aside or {}
@@ -228,14 +226,14 @@ class Lanes:
                 assert lane.is_parked
                 if self._roster.best(lane.pools, lane.order) is not None:
                     seen = [job for turn in aside for job in islice(turn_jobs.in_order(turn), LOOK_AHEAD_MAX)]
-                    assert all(turn_jobs.is_picky(job, lane) for job in seen), "one stands aside that could go"
+                    assert all(turn_jobs.is_picky(job, lane) for job in seen), "a turn is aside that could go"
             total += lane.queued
         assert total == self.queued
         self.table.check()
         self._parking.check(self._by_subject.values())
 
     def _count_simple(self, lane: Lane) -> None:
-        """One more of its jobs is simple. If it is the first, those that take no others have not been asked yet."""
+        """Count one more simple job. The first one unparks the lane: workers for simple jobs were not asked yet."""
         lane.simple += 1
         if lane.simple == 1 and lane.is_parked and lane.simple_pools:
             self._parking.unpark(lane)
@@ -253,7 +251,7 @@ class Lanes:
                 self.table.forget_oldest()
 
     def _drop(self, turn: Turn) -> None:
-        """Nothing is queued here for this client any more."""
+        """Remove a turn without queued jobs."""
         lane = turn.lane
         del lane.by_client[turn.client.id]
         turn.needs = None
@@ -339,10 +337,10 @@ class Lanes:
         self._uncount(lane)
         return job
 
-    # Who stands aside, and who comes back.
+    # Turns step aside and return.
 
     def _step_aside(self, turn: Turn) -> None:
-        """It stands first, and can use none of the credit there is."""
+        """Move the first turn aside: it can use none of the available credit."""
         lane = turn.lane
         lane.ring.popleft()
         if lane.aside is None:
@@ -351,7 +349,7 @@ class Lanes:
         lane.looked = self._round
 
     def _bring_back(self, lane: Lane) -> None:
-        """Something has changed since they stood aside. They go before whoever came later."""
+        """Return all turns from aside to the head of the ring, as something has changed."""
         assert lane.aside is not None
         lane.ring.extendleft(reversed(lane.aside))
         lane.aside = None
@@ -364,7 +362,7 @@ class Lanes:
                 self._parking.unpark(turn.lane)
 
     def _stir(self, turn: Turn) -> None:
-        """There is something new about this turn, in a lane of which some stand aside."""
+        """Retry this turn, in a lane with turns aside."""
         lane = turn.lane
         if lane.aside is not None and turn in lane.aside:
             if lane.waits is REFUSED:
@@ -377,7 +375,7 @@ class Lanes:
             self._parking.wake(lane)
 
     def _come_forward(self, turn: Turn) -> None:
-        """The worker that is kept free for this turn has credit: if that is enough, it is served at once."""
+        """If the worker that is kept free for this turn has enough credit, serve the turn next."""
         assert turn.needs is not None
         worker, job = turn.needs.kept, turn.needs.large
         assert worker is not None
@@ -395,15 +393,15 @@ class Lanes:
             self._parking.wake(lane)
 
     def _park_refused(self) -> None:
-        """They had their choice, and keep their place for when there is other credit."""
+        """Park the refused lanes. They keep their places."""
         for lane in self._refused:
             if lane.aside is not None and lane.waits is NOWHERE:
                 self._parking.park(lane, REFUSED)
         self._refused.clear()
 
     def _let_in(self) -> bool:
-        """Nothing is ready: let in one turn of each client that may run more, until a lane is. To let in all of them
-        for each place that comes free would cost as much as the client has subjects."""
+        """No lane is ready: return one parked turn of each client that may run more, until a lane is ready. All turns
+        at once would cost as much as the client has subjects, for each job that ends."""
         while self._clients_with_news and not self._parking.ready.at:
             for client in list(self._clients_with_news):
                 if not client.parked or not client.may_run:
@@ -419,12 +417,12 @@ class Lanes:
         return bool(self._parking.ready.at)
 
     def _turn(self, lane: Lane) -> Turn | None:
-        """The turn whose first job is next, if any client here may run one."""
+        """The next turn whose client may run a job. Other turns are parked."""
         ring = lane.ring
         while ring:
             turn = ring[0]
             client = turn.client
-            # What `may_run` says, in full: this is asked for every job.
+            # `may_run` inlined: this runs for every job.
             if client.in_flight < client.cap and client.undelivered_bytes < UNDELIVERED_BYTES_PER_CLIENT_MAX:
                 if turn.needs is not None:
                     return turn

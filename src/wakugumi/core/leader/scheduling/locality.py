@@ -1,7 +1,7 @@
-"""Which of the workers that could take a job now is nearest to its files? (SPEC C8)
+"""Which worker with room is nearest to a job's files? (SPEC C8)
 
-The one that holds most of them; nobody waits for it. Blobs are another matter: a worker that does not know them cannot
-run such a job unless all of it fits a frame, so it goes to none of those while one serves that knows them.
+The worker that holds most of them; no job waits for it. Blobs are different: a worker that does not know blobs cannot
+run such a job unless all of it fits a frame, so the job waits while a worker serves that knows blobs.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from wakugumi.core.requirements import Requirements
 from wakugumi.limits.scheduling import FILES_WEIGHED_MAX, HOLDERS_LOOKED_MAX, HOLDERS_WEIGHED_MAX
 
 Holders: TypeAlias = Callable[[str], Collection[WorkerId]]
-"""Who holds a file: a blob by its SHA-256, or a cache as `cache:<id>`. It is asked for every job that names some, so it
-must not make anything; and what it answers is not kept."""
+"""Workers that hold a file: a blob by its SHA-256, or a cache as `cache:<id>`. Called for every job with files, so it
+must not build a new collection; the caller does not keep the collection."""
 
 
 def nobody(_file: str) -> Collection[WorkerId]:
-    """Where nobody knows who holds what."""
+    """No known holders."""
     return ()
 
 
 def nearest(
     lane: Lane, wants: Requirements, best: WorkerRecord, roster: Roster, holders: Holders
 ) -> WorkerRecord | None:
-    """Of those with room the one that holds most of its files; if nobody holds any, `best`, which can run it. None if
-    it has to wait for one that knows blobs."""
+    """The worker with room that holds most of the files; `best`, which can run the job, if none holds any. None if the
+    job must wait for a worker that knows blobs."""
     pools = lane.pools_of(wants)
     if wants.blobs and not best.blobs:
         knowing = [it for it in members_of(pools) if it.blobs and it.serves and can_run(it, wants)]
@@ -54,8 +54,8 @@ def nearest(
 def _with_room(
     pools: list[PatternPool], slots: int, roster: Roster, held: list[Collection[WorkerId]]
 ) -> dict[WorkerRecord, None]:
-    """Who holds some of the files and has room. A busy grid has few with room and an idle one many: whichever are
-    fewer, these or the holders, are looked at."""
+    """Workers that hold some of the files and have room. A busy grid has few workers with room, an idle one many: the
+    smaller set, these or the holders, is searched."""
     by_id = roster.by_id
     ready = sum(len(pool.heap) for pool in pools)
     found: dict[WorkerRecord, None] = {}

@@ -1,8 +1,8 @@
 """Which lane is served next, of those that are ready and those that wait for credit? (SPEC L1)
 
-A lane without credit is *parked* with the pools it waits for. It takes a *place* when it begins to wait, and gives it
-up when it is served; of all lanes that can use the credit there is, whichever pools they wait for, the lowest place is
-served next. So between two jobs of one subject every other one that its worker hears and that waited has its turn.
+A lane without credit is *parked* with its pools. A lane takes a *place* when it begins to wait, and gives it up when it
+is served; of all lanes that can use the available credit, in any pool, the lowest place is served next. So between two
+jobs of one subject, every other waiting subject of the same worker has its turn.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from wakugumi.core.leader.waiting_line import WaitingLine
 
 
 class Parking:
-    """Where the lanes of one leader wait."""
+    """Lines of the waiting lanes of one leader."""
 
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
         self._places = 0
-        """The last one taken."""
+        """The last place taken."""
         self.ready: WaitingLine[Lane] = WaitingLine()
         self._pools_with_news: dict[PatternPool, None] = {}
-        """Someone waits there, and there may be credit."""
+        """Pools with parked lanes, for which there may be credit."""
         self.news: list[tuple[int, int, PatternPool]] = []
-        """The same while lanes are served, as a heap: the lowest place of those that wait there, a number, the pool."""
+        """Heap of pools with parked lanes while lanes are served: lowest place in the pool, a number, the pool."""
         self._able: list[WorkerRecord] = []
-        """Whose credit is the news."""
+        """Workers with new credit."""
 
     def wake(self, lane: Lane) -> None:
-        """It is to be served."""
+        """Put a lane into the line of lanes to be served."""
         if not lane.place:
             self._places += 1
             lane.place = self._places
@@ -55,14 +55,14 @@ class Parking:
             pool.parked.at.pop(lane.place, None)
 
     def leave(self, lane: Lane) -> None:
-        """It stands in no line any more."""
+        """Take a lane out of its line."""
         if lane.waits is READY:
             lane.waits = NOWHERE
             del self.ready.at[lane.place]
         elif lane.waits is not NOWHERE:
             self.unpark(lane)
 
-    # Pools come and go.
+    # Changes of pools.
 
     def pool_came(self, lane: Lane, pool: PatternPool) -> None:
         """One more pool serves this lane."""
@@ -74,7 +74,7 @@ class Parking:
         self._pools_with_news.pop(pool, None)
 
     def pools_changed(self, lane: Lane, pools: list[PatternPool]) -> None:
-        """These serve the lane from now on, in place of those that it has."""
+        """These pools serve the lane from now on, in place of its present ones."""
         if lane.is_parked:
             for pool in lane.all_pools:
                 pool.parked.at.pop(lane.place, None)
@@ -83,11 +83,11 @@ class Parking:
                     pool.parked.add(lane.place, lane)
                     self._pools_with_news[pool] = None
 
-    # Credit comes, and lanes are served.
+    # Service.
 
     def hear_credit(self) -> Iterator[Turn]:
-        """Which pools have news, as the ranks of workers have changed? Yields turns for which such a worker is kept."""
-        # Where other pools serve a lane than before, the credit may be anybody's.
+        """Rank changed workers and note their pools. Yields turns for which such a worker is kept free."""
+        # If other pools serve a lane than before, any worker's credit may be new to it.
         self._able = list(self._roster.by_conn.values()) if self._pools_with_news else []
         for able in self._roster.rank_changed():
             self._able.append(able)
@@ -99,21 +99,21 @@ class Parking:
                     self._pools_with_news[pool] = None
 
     def hear_news(self) -> None:
-        """Lanes are served from now on."""
+        """Begin to serve the noted pools."""
         if self._pools_with_news:
             self.news = [(pool.parked.first(), at, pool) for at, pool in enumerate(self._pools_with_news)]
             heapify(self.news)
             self._pools_with_news.clear()
 
     def hear_of(self, worker: WorkerRecord) -> None:
-        """It was kept for a large job, which it now has: lanes that waited before may use the rest of its credit."""
+        """A worker that was kept free has its large job: parked lanes may use the rest of its credit."""
         pools = [*(pool for _, _, pool in self.news), *(pool for pool in worker.pools if pool.parked.at)]
         self._pools_with_news = dict.fromkeys(pools)
         self._able.append(worker)
         self.hear_news()
 
     def next(self) -> Lane | None:
-        """Of the lanes for which there may be something, the one with the lowest place. It waits no longer."""
+        """Remove and return the lane with the lowest place that may have credit."""
         news, ready = self.news, self.ready
         while news:
             known, at, pool = news[0]
@@ -145,7 +145,7 @@ class Parking:
         return bool(able)
 
     def check(self, lanes: Iterable[Lane]) -> None:
-        """Holds for these, which are all lanes there are, between two rounds of service."""
+        """Holds between two rounds of service. `lanes` are all lanes."""
         assert not self.news
         self.ready.check()
         for pool in {pool for worker in self._roster for pool in worker.pools}:

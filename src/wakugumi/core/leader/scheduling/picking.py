@@ -1,21 +1,20 @@
-"""Which of a client's jobs goes next, and to whom, where that matters to them? (SPEC L1, L2)
+"""Which of a client's jobs with requirements goes next, and to which worker? (SPEC L1, L2)
 
-A turn without such jobs never comes here: its first job goes to the best worker. Otherwise its jobs are looked at in
-their order, and the first that can go now goes:
+In a turn without such jobs the first job goes to the best worker. Otherwise the first job in order goes that can:
 
-    priority    a step is worth PRIORITY_AGE_S of waiting. So the order of two jobs never changes, and nobody starves
-    key         to its home, if that has credit; else it lets others pass. The first one that waits so does not wait
-                longer than STICKY_PATIENCE_S, and none of them for a home that has offered nothing for that long
-    slots       to a worker with so many free; else it lets others pass. After SLOTS_PATIENCE_S a worker is kept free
-                for it, one for each turn: it gets nothing else until there is room, and never are all of a lane's kept
-    files       of those that could take it now, to one that holds most of them; nobody waits for that. But blobs go to
-                no worker that does not know them while one serves that does
-    env         to none that gives programs no variables
-    unnamed     to none that has no program for such jobs; simple ones also to workers that take no others
-    shuns       to none of the workers that could not start it. Where many stand first that nobody with room is able to
-                run, each kind of them gets a queue of its own (`turn_jobs`)
+    priority    a step is worth PRIORITY_AGE_S of waiting. So the order of two jobs never changes, and no job starves
+    key         to its home, if that has credit; else other jobs pass. The first job that waits so waits at most
+                STICKY_PATIENCE_S, and none waits for a home that has offered nothing for that long
+    slots       to a worker with so many free; else other jobs pass. After SLOTS_PATIENCE_S one worker per turn is kept
+                free: it gets nothing else until there is room. Never are all workers of a lane kept free
+    files       to the worker with room that holds most of them, without waiting. But blobs go to no worker that does
+                not know them while one serves that does
+    env         only to workers that pass variables to programs
+    unnamed     only to workers with a program for such jobs; simple jobs also to workers that take no others
+    shuns       to no worker that could not start it. If many jobs in front fit no worker with room, each kind of job
+                gets a queue of its own (`turn_jobs`)
 
-A turn in which nothing can go stands aside (`lanes`) until credit comes, or a job, or the time that is asked for here.
+A turn in which no job can go is aside (`lanes`) until new credit, a new job, or the time that is set here.
 """
 
 from __future__ import annotations
@@ -48,13 +47,13 @@ _NOTHING: Final = Requirements()
 
 
 class Picker:
-    """Chooses for the turns of one leader whose jobs ask for something."""
+    """Chooses for the turns of one leader that have jobs with requirements."""
 
     def __init__(self, roster: Roster, holders: Holders = nobody) -> None:
         self._roster = roster
         self._holders = holders
         self._sticky_keys: OrderedDict[Subject, tuple[StickyKeys, int]] = OrderedDict()
-        """Of each sticky subject, with the era in which they were settled; what was used last stands last."""
+        """Keys of each sticky subject, and the era of their workers; the last used subject last."""
         self._timers: list[tuple[float, int, Turn]] = []
         self._timer_count = 0
 
@@ -62,7 +61,7 @@ class Picker:
         return self._timers[0][0] if self._timers else None
 
     def due(self, now: float) -> list[Turn]:
-        """Turns whose time has come: they are to be looked at, if they stand aside."""
+        """Turns whose time has come, to be retried if they are aside."""
         found = []
         while self._timers and self._timers[0][0] <= now:
             at, _, turn = heappop(self._timers)
@@ -75,7 +74,7 @@ class Picker:
         return found
 
     def pick(self, turn: Turn) -> tuple[JobRecord, WorkerRecord] | None:
-        """The job of this turn that goes now, and to whom."""
+        """The job of this turn that goes now, and its worker."""
         needs, lane, roster = turn.needs, turn.lane, self._roster
         assert needs is not None
         kept = self._look_at_kept(turn)
@@ -94,24 +93,24 @@ class Picker:
     def _look_through(
         self, turn: Turn, needs: TurnNeeds, best: WorkerRecord | None
     ) -> tuple[JobRecord, WorkerRecord] | None:
-        """The first of its jobs that can go now; if there is none, remember what they wait for."""
+        """The first job that can go now; without one, note what the jobs wait for."""
         lane, roster = turn.lane, self._roster
         now, by_id = roster.now, roster.by_id
         keys = self._homes_in(lane)
         homes: dict[WorkerRecord, None] = {}
-        """Of those that wait for theirs."""
+        """Homes that jobs wait for."""
         late: JobRecord | None = None
         wake_at = too_large = _NEVER
         skip: set[Row] = set()
         looked = 0
         no_room = False
-        """Some need more slots than anybody has free."""
+        """A job needs more slots than any worker has free."""
         no_blobs = False
-        """Some need a worker that knows blobs, and those that do have no room."""
+        """A job needs a worker that knows blobs, and these have no room."""
         unable: set[Kind] = set()
-        """What none of those with room can run."""
+        """Kinds that no worker with room can run."""
         shunned = False
-        """One that needs several slots shuns those that have them."""
+        """A job with several slots shuns workers that have them."""
         for job in turn_jobs.in_order(turn, skip):
             wants = job.wants or _NOTHING
             at = keys.home_of(wants.key) if keys is not None and wants.key else None
@@ -124,7 +123,7 @@ class Picker:
                 roomy = roster.roomy(lane.pools, lane.order, wants) if wants.slots < too_large else None
                 if roomy is not None and (to := self._to_whom(lane, job, roomy)) is not None:
                     return job, to
-                if wants.shuns:  # Others of its size may still go to those that it shuns.
+                if wants.shuns:  # Other jobs of its size may go to the workers that it shuns.
                     shunned = True
                     looked += 1
                 else:
@@ -162,7 +161,7 @@ class Picker:
                     wake_at = min(wake_at, given_up_at)
                 elif late is None:
                     late = job
-            looked += wants.slots == 1  # The others of that size are skipped.
+            looked += wants.slots == 1  # The rest of a larger job's row is skipped.
             if looked >= LOOK_AHEAD_MAX:
                 if (unable or shunned) and not turn.sorted_out:
                     turn_jobs.sort_out(turn)
@@ -172,7 +171,7 @@ class Picker:
             to = self._to_whom(lane, late, able)
             if to is not None:
                 return late, to
-        if no_blobs:  # Those that know them may leave, and nobody says so.
+        if no_blobs:  # Workers that know blobs may leave, which wakes no turn.
             wake_at = min(wake_at, now + BLOBS_PATIENCE_S)
         self._wake(turn, needs, wake_at)
         if not (no_room or no_blobs or unable):
@@ -180,7 +179,7 @@ class Picker:
         return None
 
     def _ablest(self, lane: Lane, wants: Requirements, best: WorkerRecord | None) -> WorkerRecord | None:
-        """The best of those that can run it and have room; `best` is that of all that are not for simple jobs only."""
+        """The best worker with room that can run the job; `best` is the best one of `lane.pools`."""
         if wants.simple and lane.simple_pools:
             best = self._roster.best(lane.all_pools, lane.order)
         if best is None or can_run(best, wants):
@@ -193,7 +192,7 @@ class Picker:
         return nearest(lane, wants, best, self._roster, self._holders) if wants is not None and wants.files else best
 
     def home_of(self, lane: Lane, job: JobRecord) -> WorkerRecord | None:
-        """Who should run it, if that matters. It may be away, if it may still come back."""
+        """Home of the job's key, if it has one. The worker may be away."""
         keys = self._homes_in(lane)
         if keys is None or job.wants is None or not job.wants.key:
             return None
@@ -201,7 +200,7 @@ class Picker:
         return None if home is None else self._roster.by_id[home]
 
     def known_home(self, lane: Lane, job: JobRecord) -> WorkerRecord | None:
-        """The same, if it was asked for before. To look changes nothing."""
+        """The remembered home of the job's key. Changes nothing."""
         known = self._sticky_keys.get(lane.subject)
         if known is None or not lane.sticky or job.wants is None or not job.wants.key:
             return None
@@ -209,7 +208,7 @@ class Picker:
         return None if home is None else self._roster.by_id.get(home)
 
     def forget(self, turn: Turn, job: JobRecord) -> None:
-        """It was cancelled, or runs: what was done for it alone ends."""
+        """The job was cancelled, or runs: the turn stops waiting for it."""
         needs = turn.needs
         if needs is not None:
             needs.homes = None
@@ -220,7 +219,7 @@ class Picker:
                 needs.first = None
 
     def let_go(self, turn: Turn) -> None:
-        """Nobody is kept free for this turn any more."""
+        """Stop keeping a worker free for this turn."""
         needs = turn.needs
         if needs is not None and needs.kept is not None:
             self._roster.let_go(needs.kept)
@@ -242,15 +241,17 @@ class Picker:
         order = list(turn_jobs.in_order(turn))
         assert sorted(map(id, order)) == sorted(id(job) for job in jobs if job.state is QUEUED)
         for waiting in (needs.first, needs.large):
-            assert waiting is None or any(job is waiting for job in order), "it waits for one that is not there"
+            assert waiting is None or any(job is waiting for job in order), (
+                "a turn waits for a job that it does not hold"
+            )
         if needs.kept is not None:
             assert needs.kept.kept_for is turn
             assert needs.large is not None
             assert needs.large.state is QUEUED
-            assert needs.wake_at < _NEVER, "a worker is kept free, and nobody looks whether it should be"
+            assert needs.wake_at < _NEVER, "a worker is kept free without a timer"
 
     def _homes_in(self, lane: Lane) -> StickyKeys | None:
-        """The homes of this lane's keys, among those who serve it now; None if it is not sticky."""
+        """Homes of this lane's keys among its serving workers; None if the lane is not sticky."""
         if not lane.sticky:
             return None
         sticky_keys, era = self._sticky_keys.get(lane.subject) or (StickyKeys(), -1)
@@ -260,7 +261,8 @@ class Picker:
         return sticky_keys
 
     def _settle(self, lane: Lane, sticky_keys: StickyKeys) -> None:
-        """Other workers serve than before. One that is away and may come back to what it runs keeps its keys."""
+        """Set the workers of a lane's keys, as others serve than before. A worker that is away and may come back keeps
+        its keys."""
         by_id = self._roster.by_id
         members = [worker.id for worker in members_of(lane.all_pools) if worker.serves]
         away = [it for it in sticky_keys.workers if (known := by_id.get(it)) is not None and known.conn is None]
@@ -270,7 +272,7 @@ class Picker:
             self._sticky_keys.popitem(last=False)
 
     def _wait_for_room(self, turn: Turn, needs: TurnNeeds, job: JobRecord, home: WorkerRecord | None) -> float:
-        """Nobody has so many slots free. Returns when this is to be looked at again."""
+        """No worker has so many slots free: keep one free, if the time has come. Returns the time of the next try."""
         now = self._roster.now
         if needs.large is not job:
             self.let_go(turn)
@@ -284,7 +286,7 @@ class Picker:
         if wants.blobs and any(worker.blobs for worker in serving):
             fit = [worker for worker in fit if worker.blobs]
         if not fit:
-            return _NEVER  # Until one comes that has so many, and that one will offer credit.
+            return _NEVER  # Until a larger worker joins, whose credit wakes the turn.
         free = [worker for worker in serving if worker.kept_for is None]
         fit = [worker for worker in fit if worker.kept_for is None]
         if needs.kept is None and fit and len(free) >= min(2, len(serving)):
@@ -299,7 +301,7 @@ class Picker:
         return needs.keep_at
 
     def _look_at_kept(self, turn: Turn) -> tuple[JobRecord, WorkerRecord] | None:
-        """Should the worker that is kept free still be so? Returns it with its job, if it has room by now."""
+        """Release the worker that is kept free, if it should not be. Returns it with its job, if it has room by now."""
         needs, now = turn.needs, self._roster.now
         assert needs is not None
         worker = needs.kept
@@ -314,7 +316,7 @@ class Picker:
             needs.kept_credit, needs.grew_at, needs.stuck = worker.credit, now, None
         is_stuck = bool(worker.jobs) and needs.grew_at + SLOTS_STUCK_S <= now
         if is_stuck:
-            needs.stuck = worker  # What it runs takes long: another one may have room sooner.
+            needs.stuck = worker  # Its jobs take long: another worker may have room sooner.
         serving = [member for member in members_of(turn.lane.pools) if member.serves]
         nobody_else = len(serving) > 1 and all(member.kept_for is not None for member in serving)
         if worker.slots < slots or worker not in serving or nobody_else or (is_stuck and worker.credit < slots):

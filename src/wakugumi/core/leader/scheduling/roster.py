@@ -1,15 +1,14 @@
 """Which workers are there, and which of them takes the next job of this subject?
 
-Workers that share a pattern stand in one pool, and a subject is served by the pools whose patterns match it: so a
-thousand workers on `job.assign.>` are one pool, and a join costs one entry in the prefix tree. A pool finds its best
-worker by a heap of ranks with lazy entries: an entry counts only while it equals its worker's present rank. Whoever
-changes a worker says so (`changed`), and before the next assignment it is ranked anew, once, whatever happened to it.
+Workers that share a pattern are one pool, and the pools whose patterns match a subject serve it: a thousand workers on
+`job.assign.>` are one pool, and a join costs one entry in the prefix tree. A pool finds its best worker by a heap of
+ranks with lazy entries: an entry counts only while it equals the present rank of its worker. Each change of a worker is
+reported by `changed`, and the worker is ranked once before the next assignment.
 
-Those that take simple jobs only stand in pools of their own, beside the others: a job that is not simple never meets
-them, and is found a worker as if they were not there.
+Workers that take simple jobs only have pools of their own: other jobs never meet them.
 
-A leader that ranks by more than one rule has more than one rank per worker and more than one heap per pool: the first
-rule, of which there is always one, has its own fields, and the others share a list (`more`).
+A leader with several rules has several ranks per worker and heaps per pool: the first rule has its own fields, the
+others share a list (`more`).
 """
 
 from __future__ import annotations
@@ -36,33 +35,32 @@ class Roster:
     """All workers of one leader."""
 
     def __init__(self, *rankings: Ranking) -> None:
-        """The rules in use; most credit if none is named. What they are told apart by is their place here."""
+        """`rankings` are the rules in use, identified by their index. No rule: most credit."""
         self._ranking, *others = rankings or (most_credit,)
         self._more: list[Ranking] = others
         self.by_load = score in rankings
-        """Somebody's rank depends on the CPU use that workers report."""
+        """A rule uses the CPU use that workers report."""
         self.by_turns = round_robin in rankings
         self._tree: PatternTree[PatternPool] = PatternTree()
         self._simple_tree: PatternTree[PatternPool] = PatternTree()
-        """Pools of those that take simple jobs only."""
+        """Pools of workers that take simple jobs only."""
         self.tokens_max = PATTERN_TOKENS_MAX
-        """Less where memory is limited."""
+        """Limit of the tokens of all patterns; less where memory is limited."""
         self._numbers = 0
         self._turns = 0
-        """The latest of all turns."""
+        """Highest turn of all workers."""
         self._changed: dict[WorkerRecord, None] = {}
         self.to_write: dict[WorkerRecord, None] = {}
-        """Those that are given no more before what they were given is written, and nobody was asked yet to tell when
-        that is."""
+        """Workers with too many unwritten bytes, for which `TellWhenPeerWritten` is still to be requested."""
         self.by_id: dict[WorkerId, WorkerRecord] = {}
         self.by_conn: dict[ConnId, WorkerRecord] = {}
         self.now = 0.0
-        """When this step happens."""
+        """Time of this step."""
         self.gone: OrderedDict[WorkerId, WorkerRecord] = OrderedDict()
-        """Workers that left less than RESTING_PATIENCE_S ago and are not back, the last one last: `spent_at` says
-        when."""
+        """Workers that left less than RESTING_PATIENCE_S ago and are not back, the latest last; `spent_at` is when they
+        left."""
         self.era = 0
-        """Grows whenever other workers serve than before."""
+        """Number that grows whenever the set of serving workers changes."""
 
     def __len__(self) -> int:
         return len(self.by_conn)
@@ -71,7 +69,7 @@ class Roster:
         return iter(self.by_id.values())
 
     def add(self, worker_id: WorkerId) -> WorkerRecord:
-        """A worker never seen before. It is nobody's member until `connect`."""
+        """Add an unknown worker. It is in no pool until `connect`."""
         assert worker_id not in self.by_id
         self._numbers += 1
         worker = WorkerRecord(worker_id, self._numbers & NUMBER_MASK)
@@ -79,8 +77,8 @@ class Roster:
         return worker
 
     def has_room_for(self, patterns: tuple[Pattern, ...]) -> bool:
-        """May a worker have these? What others have as well takes no more room, and few always have room: a few
-        greedy workers shut nobody out."""
+        """May a worker have these patterns? Known patterns cost nothing, and a few new ones are always allowed: a few
+        greedy workers shut no others out."""
         known = self._tree.tokens + self._simple_tree.tokens
         if known + PATTERN_TOKENS_PER_WORKER_MAX <= self.tokens_max:
             return True
@@ -88,13 +86,13 @@ class Roster:
         return new <= max(PATTERN_TOKENS_FEW_MAX, self.tokens_max - known)
 
     def shared(self, patterns: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
-        """The same, as one copy of the text for all workers that have a pattern."""
+        """These patterns, with one copy of each text for all workers."""
         pools = ((pattern, self._tree.get(pattern)) for pattern in patterns)
         return tuple(pattern if pool is None else pool.pattern for pattern, pool in pools)
 
     def connect(self, worker: WorkerRecord, conn: ConnId, patterns: tuple[Pattern, ...]) -> list[PatternPool]:
-        """Put it into the pools of its patterns. Returns the pools that are new, or have become an
-        address: subjects may have waited for them."""
+        """Put a worker into the pools of its patterns. Returns the pools that are new or have become an address: lanes
+        may wait for them."""
         assert worker.conn is None
         worker.conn = conn
         worker.credit = worker.parallel = worker.unpaid = worker.lent = 0
@@ -121,7 +119,8 @@ class Roster:
         return born
 
     def disconnect(self, worker: WorkerRecord) -> list[PatternPool]:
-        """Its credit is gone with the connection (F7). Returns the pools that lost their last member."""
+        """Take a worker out of its pools; its credit ends with the connection (F7). Returns the pools that lost their
+        last member."""
         assert worker.conn is not None
         del self.by_conn[worker.conn]
         worker.conn = None
@@ -150,8 +149,7 @@ class Roster:
         self.era += 1
 
     def pools_for(self, subject: Subject) -> list[PatternPool]:
-        """Those whose patterns match; of these only the addresses, if there are any. Those of simple jobs only are
-        among them."""
+        """Pools whose patterns match, including those for simple jobs; only the addresses, if there are any."""
         owner = owner_of(subject)
         if owner is not None:
             worker = self.by_id.get(owner)
@@ -162,7 +160,8 @@ class Roster:
         return [pool for pool in matching if pool.is_address] or matching
 
     def audience(self, subject: Subject, wants: Requirements | None = None) -> list[WorkerRecord]:
-        """All who would take a job of this subject if they had a slot for it, in the order in which they came."""
+        """Workers that would take a job of this subject if they had a free slot, in the order in which they were
+        added."""
         members = {worker.number: worker for pool in self.pools_for(subject) for worker in pool.members.values()}
         return [worker for _, worker in sorted(members.items()) if worker.serves and can_run(worker, wants or _NOTHING)]
 
@@ -176,7 +175,7 @@ class Roster:
         return self._simple_tree if worker.simple_only else self._tree
 
     def _own_pool(self, worker: WorkerRecord) -> PatternPool:
-        """The pool in which it is alone. It has one from the first time that something is meant for it alone."""
+        """The pool of this worker alone, made when the first job is for it alone."""
         pattern = own_subject(worker.id)
         tree = self._tree_of(worker)
         pool = tree.get(pattern)
@@ -185,13 +184,13 @@ class Roster:
             pool.is_address = True
             pool.members[worker.number] = worker
             worker.pools.append(pool)
-            # It is ranked anew before the next assignment, here as in its other pools.
+            # The next ranking enters it here as in its other pools.
             worker.rank = -1
             self._changed[worker] = None
         return pool
 
     def changed(self, worker: WorkerRecord) -> None:
-        """Its credit, its readiness or what it runs is not what it was."""
+        """Credit, readiness or jobs of the worker have changed."""
         self._changed[worker] = None
 
     @property
@@ -199,14 +198,14 @@ class Roster:
         return bool(self._changed)
 
     def loaded(self, worker: WorkerRecord, cpu: float) -> None:
-        """It said how busy its CPU is."""
+        """The worker reported its CPU use."""
         load = round(100 * cpu)
         if load != worker.load:
             worker.load = load
             self._changed[worker] = None
 
     def rank_changed(self) -> list[WorkerRecord]:
-        """Rank anew whoever changed. Returns those of them that may be given work: someone may wait for them."""
+        """Rank the changed workers. Returns those with usable credit: lanes may wait for them."""
         if not self._changed:
             return []
         able = []
@@ -230,7 +229,7 @@ class Roster:
         return able
 
     def best(self, pools: list[PatternPool], order: int = 0) -> WorkerRecord | None:
-        """Of all members with credit the one to take the next job, by the rule at this place."""
+        """The best worker with credit, by the rule at this index."""
         if order:
             return self._best_by(pools, order - 1)
         if len(pools) == 1:
@@ -252,8 +251,8 @@ class Roster:
         return None
 
     def roomy(self, pools: list[PatternPool], order: int, wants: Requirements) -> WorkerRecord | None:
-        """The best of those that can run it and have so many slots free. It looks at all of them, unless the first one
-        says no for all: few jobs ask for this."""
+        """The best worker that can run the job and has its slots free. It checks all members, unless the first shows
+        that none has room: few jobs ask for this."""
         slots = wants.slots
         if not order and self._ranking is most_credit:
             first = self.best(pools)
@@ -263,8 +262,8 @@ class Roster:
         return min(able, key=lambda worker: rank_of(worker, order), default=None)
 
     def take_turn(self, worker: WorkerRecord, pools: list[PatternPool]) -> None:
-        """It is given a job of a subject that these pools serve. Each pool has a clock of its own, which only its own
-        jobs move: who had no credit for a while does not make up for that, and what others do takes no turn away."""
+        """Move the turn of a worker that gets a job of these pools. Each pool has a clock that only its own jobs move:
+        a worker without credit does not catch up later, and jobs of other pools take no turn away."""
         turn = worker.turn
         mine = pools if len(pools) == 1 else [pool for pool in pools if worker.number in pool.members]
         for pool in mine:
@@ -277,7 +276,7 @@ class Roster:
             self._turns = turn
 
     def forget_turns(self) -> None:
-        """All clocks are set alike: who is ahead because of what it did elsewhere is so by one turn at most."""
+        """Reset all clocks. A lead from jobs elsewhere shrinks to one turn at most."""
         if not self._turns:
             return
         for worker in self.by_conn.values():
@@ -290,7 +289,7 @@ class Roster:
         self._turns = 0
 
     def assign(self, worker: WorkerRecord, job_id: JobId, slots: int = 1, size: int = 0) -> None:
-        """Take the credit for this job, whose request has so many bytes."""
+        """Assign a job: take its slots from the credit, and count the bytes of its request."""
         assert worker.credit >= slots
         worker.credit -= slots
         worker.jobs[job_id] = None
@@ -315,13 +314,13 @@ class Roster:
             self._rank_more(worker)
 
     def keep_free(self, worker: WorkerRecord, turn: Turn) -> None:
-        """From now on it is given nothing else."""
+        """Keep a worker free for the large job of this turn."""
         assert worker.kept_for is None
         worker.kept_for = turn
         worker.rank = -1
 
     def let_go(self, worker: WorkerRecord) -> None:
-        """It may be given anything again."""
+        """Stop keeping a worker free."""
         worker.kept_for = None
         if worker.conn is not None:
             self._changed[worker] = None
@@ -352,7 +351,7 @@ class Roster:
         return best
 
     def find(self, text: str) -> WorkerRecord | None:
-        """By name, or by id as it is shown: whole, or its first eight digits."""
+        """Find a worker by name, or by id as it is shown: whole, or the first eight digits."""
         wanted = text.lower().replace("-", "")
         for worker in self.by_id.values():
             if worker.name == text or wanted in {digits_of(worker.id), digits_of(worker.id)[:8]}:
@@ -371,7 +370,7 @@ class Roster:
             assert worker.loading >= 0
             if worker in self.to_write:
                 assert worker.unwritten_bytes >= GIVEN_BYTES_MAX
-                assert worker.loading, "nobody is asked to tell when it is written"
+                assert worker.loading, "`TellWhenPeerWritten` is missing"
             assert (worker.conn is None) == (not worker.pools)
             assert worker.conn is not None or worker.away_until is not None
             if worker not in self._changed:
@@ -392,7 +391,7 @@ class Roster:
 
 
 def can_run(worker: WorkerRecord, wants: Requirements) -> bool:
-    """Is it able to, whatever else it does now?"""
+    """Is the worker able to run such a job, whatever it does now?"""
     return (
         (worker.runs_unnamed or not wants.unnamed)
         and (worker.env or not wants.env)
@@ -402,24 +401,24 @@ def can_run(worker: WorkerRecord, wants: Requirements) -> bool:
 
 
 def has_room(worker: WorkerRecord, slots: int) -> bool:
-    """May it be given a job of so many slots now?"""
+    """May the worker get a job of so many slots now?"""
     return worker.rank >= 0 and worker.credit >= slots and (slots == 1 or worker.slots >= slots)
 
 
 def rank_of(worker: WorkerRecord, order: int) -> int:
-    """By the rule at this place; the lowest goes first."""
+    """Rank by the rule at this index; the lowest goes first."""
     return worker.more[order - 1] if order else worker.rank
 
 
 def members_of(pools: list[PatternPool]) -> list[WorkerRecord]:
-    """Each once, however many of its patterns match."""
+    """Members of these pools, each once."""
     if len(pools) == 1:
         return list(pools[0].members.values())
     return list({number: worker for pool in pools for number, worker in pool.members.items()}.values())
 
 
 def ready_in(pools: list[PatternPool]) -> Iterator[WorkerRecord]:
-    """Those that may be given something now, the best of each pool among the first; some of them twice."""
+    """Members that may get a job now, the best of each pool among the first; some appear twice."""
     for pool in pools:
         members = pool.members
         for rank in pool.heap:
@@ -429,7 +428,7 @@ def ready_in(pools: list[PatternPool]) -> Iterator[WorkerRecord]:
 
 
 def _enter(pool: PatternPool, rank: int) -> None:
-    """A new entry; where old ones have piled up, the heap is made anew from what counts."""
+    """Add a rank; a heap with too many old entries is rebuilt."""
     if len(pool.heap) > 4 * len(pool.members) + 64:
         pool.heap = [member.rank for member in pool.members.values() if member.rank >= 0]
         heapify(pool.heap)

@@ -1,11 +1,11 @@
-"""Where is a key at home? Consistent hashing with bounded load. (SPEC L2: same key, same worker)
+"""Which worker is the home of a key? Consistent hashing with bounded load. (SPEC L2: same key, same worker)
 
-Key and worker together give a number, the same in every process: so each key has an order of its own of all workers.
-Its home is the first of them that has room, and that is remembered. No worker has more keys than 1.25 times the mean,
-or than the mean rounded up where that is more.
+Key and worker together hash to a number, the same in every process: so each key has its own order of all workers. The
+home is the first worker with room, and is remembered. No worker has more keys than 1.25 times the mean, or than the
+mean rounded up, if that is more.
 
-A worker that is lost moves its own keys and no others; after one joined, only keys above the new bound move. A key
-moves when it is asked for, so what nobody asks for costs nothing.
+A lost worker moves its own keys only; a new worker moves only keys above the new bound. A key moves when its home is
+requested, so unused keys cost nothing.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _WORD: Final = (1 << 64) - 1
 
 
 class StickyKeys:
-    """The keys of one subject, and who is at hand for them."""
+    """The keys of one subject and their homes."""
 
     def __init__(self, keys_max: int = HOMES_MAX) -> None:
         self._keys_max = keys_max
         self._home: OrderedDict[str, WorkerId | None] = OrderedDict()
-        """What was asked for last stands last. None: its worker was lost, and nobody asked since."""
+        """Home of each key, the last requested key last. None: the worker was lost, and no request came since."""
         self._counts: dict[WorkerId, int] = {}
         self._seeds: dict[WorkerId, int] = {}
         self._bound = 0
-        """How many keys a worker may have."""
+        """Number of keys that a worker may have."""
 
     def __len__(self) -> int:
         return len(self._home)
@@ -41,7 +41,7 @@ class StickyKeys:
         return list(self._counts)
 
     def settle(self, workers: Iterable[WorkerId]) -> None:
-        """These are the workers now."""
+        """Set the workers."""
         present = dict.fromkeys(workers)
         gone = [worker for worker in self._counts if worker not in present]
         for worker in gone:
@@ -58,11 +58,11 @@ class StickyKeys:
         self._reckon()
 
     def known(self, key: str) -> WorkerId | None:
-        """Where it was at home when it was asked for last, if that is remembered. To look changes nothing."""
+        """The remembered home of the key. Changes nothing."""
         return self._home.get(key)
 
     def home_of(self, key: str) -> WorkerId | None:
-        """None if there is no worker at all."""
+        """The home of the key, chosen if needed; None without workers."""
         if not self._counts:
             return None
         home = self._home.get(key)
@@ -96,7 +96,8 @@ class StickyKeys:
         self._bound = max(5 * keys // (4 * workers), -(-keys // workers))
 
     def _choose(self, key: str) -> WorkerId:
-        """The first of the key's own order that is below the bound: somebody is, for the bound is at least the mean."""
+        """The first worker in the key's order that is below the bound. One exists, as the bound is at least the
+        mean."""
         bound, word, counts = self._bound, _hash(key.encode()), self._counts
         return max((_mix(word ^ seed), worker) for worker, seed in self._seeds.items() if counts[worker] < bound)[1]
 
@@ -106,7 +107,7 @@ def _hash(data: bytes) -> int:
 
 
 def _mix(word: int) -> int:
-    """Every bit of the word decides about every bit of the answer."""
+    """Every bit of the word changes every bit of the result."""
     word = (word ^ word >> 32) * 0x9E3779B97F4A7C15 & _WORD
     word = (word ^ word >> 29) * 0xD6E8FEB86659FD93 & _WORD
     return word ^ word >> 32

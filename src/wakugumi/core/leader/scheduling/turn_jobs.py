@@ -1,8 +1,7 @@
 """Which jobs does a client's turn hold, and in which order?
 
-A turn without jobs that ask for something is one deque, first in first out. Others have a queue for each row: priority,
-slots, and who is able to run them where that is told apart (`sort_out`). A job that was cancelled stays where it is and
-is skipped: its state says so, and `Turn.gone` counts it.
+A turn of plain jobs is one deque, first in first out. Other turns have a queue for each row: priority, slots and,
+after `sort_out`, kind. A cancelled job stays in its queue and is skipped by its state; `Turn.gone` counts it.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ def is_simple(job: JobRecord) -> bool:
 
 
 def due_of(job: JobRecord) -> float:
-    """Its place: when it came, or would have come to stand there without its priority. One that comes back has the
-    place of its submit."""
-    came_at = job.submitted_at if job.attempts else job.since
-    return came_at if job.wants is None else came_at - PRIORITY_AGE_S * job.wants.priority
+    """Place in the order: the time since when the job waits, minus its priority. A job that is queued again has the
+    time of its submit."""
+    waits_since = job.submitted_at if job.attempts else job.since
+    return waits_since if job.wants is None else waits_since - PRIORITY_AGE_S * job.wants.priority
 
 
 def is_picky(job: JobRecord, lane: Lane) -> bool:
@@ -50,7 +49,7 @@ def is_picky(job: JobRecord, lane: Lane) -> bool:
 
 
 def add(turn: Turn, job: JobRecord, *, first: bool) -> None:
-    """Queue a job that asks for something."""
+    """Queue a job with requirements."""
     assert job.wants is not None
     needs = turn.needs
     if needs is None:
@@ -65,14 +64,14 @@ def add(turn: Turn, job: JobRecord, *, first: bool) -> None:
 
 
 def remove(turn: Turn, job: JobRecord) -> None:
-    """It is not in this turn any more."""
+    """Remove a job from its queue."""
     _queue_of(turn, job).remove(job)
     _uncount(turn, job)
 
 
 def pull(turn: Turn, jobs: dict[JobId, JobRecord]) -> list[JobRecord]:
-    """Remove these, which all ask for the same. Returns them in the order in which they stood. One pass, as far as the
-    last of them."""
+    """Remove these jobs, which have the same requirements. Returns them in their order. One pass, up to the last of
+    them."""
     queue = _queue_of(turn, next(iter(jobs.values())))
     pulled: list[JobRecord] = []
     passed: list[JobRecord] = []
@@ -86,12 +85,12 @@ def pull(turn: Turn, jobs: dict[JobId, JobRecord]) -> list[JobRecord]:
 
 
 def size(turn: Turn) -> int:
-    """How many jobs it holds, with those that are gone."""
+    """Number of jobs in the queues, including those that are gone."""
     return len(turn.jobs) + (0 if turn.needs is None else sum(len(queue) for queue in turn.needs.queues.values()))
 
 
 def purge(turn: Turn) -> None:
-    """Remove all that are gone."""
+    """Remove all jobs that are gone."""
     assert turn.needs is not None
     for queue in (turn.jobs, *turn.needs.queues.values()):
         gone = [job for job in queue if job.state is not QUEUED]
@@ -104,7 +103,7 @@ def purge(turn: Turn) -> None:
 
 
 def prune(turn: Turn) -> None:
-    """Remove those that are gone and stand first: whoever looks would step over them each time."""
+    """Remove jobs that are gone from the heads of the queues: each search would step over them."""
     assert turn.needs is not None
     for queue in (turn.jobs, *turn.needs.queues.values()):
         while queue and queue[0].state is not QUEUED:
@@ -113,8 +112,7 @@ def prune(turn: Turn) -> None:
 
 
 def sort_out(turn: Turn) -> None:
-    """From now on each kind of its jobs has a queue of its own: those that nobody is able to run are stepped over at
-    once, however many they are."""
+    """Give each kind of job a queue of its own: kinds that no worker can run are skipped at once, however many jobs."""
     assert turn.needs is not None
     turn.sorted_out = True
     queues = [list(queue) for queue in (turn.jobs, *turn.needs.queues.values())]
@@ -126,7 +124,7 @@ def sort_out(turn: Turn) -> None:
 
 
 def in_order(turn: Turn, skip: set[Row] | None = None) -> Iterator[JobRecord]:
-    """Those that are queued, the next one first. Rows that are put into `skip` meanwhile are left out from there on."""
+    """Queued jobs, the next one first. Rows that the caller adds to `skip` meanwhile are left out from there on."""
     if turn.needs is None or not turn.needs.queues:
         yield from (job for job in turn.jobs if job.state is QUEUED)
         return
@@ -148,7 +146,7 @@ def in_order(turn: Turn, skip: set[Row] | None = None) -> Iterator[JobRecord]:
 
 
 def kind_of(wants: Requirements) -> Kind:
-    """What decides who is able to run it."""
+    """Key of the workers that are able to run a job."""
     return 4 * wants.env + 2 * wants.unnamed + wants.simple, wants.shuns
 
 
