@@ -33,7 +33,6 @@ ALLOWED: dict[str, tuple[int, int, int]] = {
     "app": (13, 1, 0),
     "app/drill": (23, 0, 0),
     "app/work": (27, 1, 0),
-    "core/client": (34, 0, 0),
     "core/leader": (25, 0, 1),
     "roles/client": (73, 1, 1),
     "roles/leader": (64, 1, 0),

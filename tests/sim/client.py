@@ -486,7 +486,7 @@ class Line:
     def on_alive(self) -> None:
         if self._lives() and not self.deaf:
             self.heard_at = self.client.clock.now
-            self.client.post(ev.Heard(self.conn))
+            self.client.post(ev.HeartbeatReceived(self.conn))
 
     def is_written(self) -> None:
         if self._lives():
@@ -516,7 +516,7 @@ class Line:
         """For the judge."""
         client = self.client
         self.heard_at = client.clock.now
-        if isinstance(message, ev.ResultCame) and message.job in client.wants:
+        if isinstance(message, ev.ResultReceived) and message.job in client.wants:
             client.places.answered(message.job, self)
         elif isinstance(message, ev.JobRefused):
             client.places.refused(message.job, self, message.code)

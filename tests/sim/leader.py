@@ -350,7 +350,7 @@ def _send_result(peer: Peer, effect: ev.SendResult) -> None:
     result = show_result(effect.result)
     if not effect.is_refusal:
         peer.leader.world.checker.result_sent(peer.leader, effect.job, result)
-    peer.send(fev.ResultCame(peer.their_conn, effect.job, result))
+    peer.send(fev.ResultReceived(peer.their_conn, effect.job, result))
     if not peer.receipts and not effect.is_refusal:
         # Old clients say nothing: written is delivered (SPEC F9).
         peer.leader.post(ev.Confirmed(peer.conn, (effect.job,)))
@@ -373,7 +373,7 @@ def _send_rested(peer: Peer, _effect: ev.SendRested) -> None:
 
 
 def _send_heartbeat(peer: Peer, _effect: ev.SendPeerHeartbeat) -> None:
-    peer.send(sev.LeaderAlive() if peer.is_worker else fev.Heard(peer.their_conn))
+    peer.send(sev.LeaderAlive() if peer.is_worker else fev.HeartbeatReceived(peer.their_conn))
 
 
 def _tell_when_written(peer: Peer, _effect: ev.TellWhenPeerWritten) -> None:

@@ -311,7 +311,7 @@ MUTANTS: Final = (
     Mutant(
         "cancel-not-repeated",
         "client/jobs",
-        "                if record.is_cancelled:\n                    self._leaders.call_off(job, record.may)\n",
+        "                if record.is_cancelled:\n                    self._leaders.call_off(job, record.may_have)\n",
         "                if record.is_cancelled:\n",
         "a cancel whose connection was lost is forgotten, and the program runs for ever",
     ),
@@ -326,7 +326,7 @@ MUTANTS: Final = (
     Mutant(
         "unsent-cancel-not-told",
         "client/jobs",
-        "            # A leader may have it all the same: from a connection before this one, or from an earlier life.\n"
+        "            # A leader may have the job from a connection before this one, or from an earlier life.\n"
         "            self._leaders.call_off(job, self._rows)\n",
         "            self._leaders.call_off(job, [no for no, leader in self._rows.items() if leader.serves])\n",
         "a job that a leader has from an earlier connection is cancelled while there is none, and goes on",
@@ -342,8 +342,8 @@ MUTANTS: Final = (
     Mutant(
         "lost-submit-not-sent-again",
         "client/replies",
-        '        elif code == "unknown-job" and leader.no in record.may:\n',
-        '        elif code == "unknown-job" and leader.no in record.may and at.accepted:\n',
+        '        elif code == "unknown-job" and leader.no in record.may_have:\n',
+        '        elif code == "unknown-job" and leader.no in record.may_have and at.accepted:\n',
         "a submit that a cut connection swallowed is given up as unknown",
     ),
     Mutant(
@@ -480,8 +480,8 @@ MUTANTS: Final = (
     Mutant(
         "smaller-cap-not-told",
         "client/leaders",
-        "leader.share and leader.share != conn.told_cap:",
-        "leader.share and leader.share > conn.told_cap:",
+        "leader.share and leader.share != conn.sent_cap:",
+        "leader.share and leader.share > conn.sent_cap:",
         "when a leader returns, the others are not told that their share is smaller: the cap is exceeded",
     ),
     Mutant(
@@ -495,8 +495,8 @@ MUTANTS: Final = (
         "removed-leaders-jobs-forgotten",
         "client/jobs",
         "            if record.at.leader == leader.no:\n                self.find_place(job, record, now)\n\n"
-        "    def give_up_homeless",
-        "            if record.at.leader == leader.no:\n                record.at = UNSENT\n\n    def give_up_homeless",
+        "    def give_up_unplaced",
+        "            if record.at.leader == leader.no:\n                record.at = UNSENT\n\n    def give_up_unplaced",
         "what a removed leader had when it was lost is given to nobody",
     ),
     Mutant(
@@ -588,8 +588,8 @@ MUTANTS: Final = (
     Mutant(
         "first-unknown-settles",
         "client/replies",
-        "            elif not some_come and self._search.is_settled(job):",
-        "            elif not some_come:",
+        "            elif not is_expected and self._search.is_settled(job):",
+        "            elif not is_expected:",
         "the first leader that does not know a job decides that nobody does",
     ),
     Mutant(

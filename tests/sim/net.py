@@ -35,7 +35,7 @@ KEEPALIVE_S: Final = 60.0
 """The latest at which a side notices that its link is cut, by the kernel's own probes."""
 HEAD_BYTES: Final = 16
 """Of a message beside its payload."""
-_WITH_PAYLOAD: Final = frozenset({lev.Submitted, lev.Acked, sev.Assigned, fev.ResultCame})
+_WITH_PAYLOAD: Final = frozenset({lev.Submitted, lev.Acked, sev.Assigned, fev.ResultReceived})
 
 
 class Buffers(NamedTuple):

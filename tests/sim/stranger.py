@@ -110,7 +110,7 @@ class Stranger:
             # None: somebody had it forgotten in the same step.
             if checker.accepted_with.get((self.leader.name, job)) not in {None, self._payload}:
                 checker.broken(job, f"{self.leader.name} takes another request under its id for the same")
-        elif isinstance(message, ev.ResultCame):
+        elif isinstance(message, ev.ResultReceived):
             ok, _ = read_result(message.payload)
             number = message.payload.rsplit(b"|", 1)[1]
             if (ok or number != b"-") and checker.payload_of(job, number) != self._payload:

@@ -91,14 +91,14 @@ def connected() -> Script:
 def test_a_job_goes_from_submit_to_its_confirmed_result(connected: Script) -> None:
     assert connected.hear(submit(1)) == [fo.SendFrames(ONE, [frame(1)])]
     assert connected.hear(fo.Receipts(ONE, [A])) == [fo.Accepted([A])]
-    result = fo.ResultCame(ONE, A, b"done")
+    result = fo.ResultReceived(ONE, A, b"done")
     assert connected.hear(result) == [fo.Deliver([result]), fo.SendConfirms(ONE, [A])]
     assert connected.machine.unfinished == 0
 
 
 def test_what_happens_in_one_turn_is_said_in_one_breath(connected: Script) -> None:
     assert connected.hear(submit(1), submit(2), submit(3)) == [fo.SendFrames(ONE, [frame(1), frame(2), frame(3)])]
-    results = [fo.ResultCame(ONE, A, b"a"), fo.ResultCame(ONE, B, b"b")]
+    results = [fo.ResultReceived(ONE, A, b"a"), fo.ResultReceived(ONE, B, b"b")]
     assert connected.hear(results[0], submit(4), results[1]) == [
         fo.SendFrames(ONE, [frame(4)]),
         fo.Deliver(results),
@@ -109,7 +109,7 @@ def test_what_happens_in_one_turn_is_said_in_one_breath(connected: Script) -> No
 @pytest.mark.spec("F9")
 def test_a_second_result_is_confirmed_and_dropped(connected: Script) -> None:
     connected.hear(submit(1))
-    result = fo.ResultCame(ONE, A, b"done")
+    result = fo.ResultReceived(ONE, A, b"done")
     assert connected.hear(result, result) == [fo.Deliver([result]), fo.SendConfirms(ONE, [A, A])]
     assert connected.hear(result) == [fo.SendConfirms(ONE, [A])]
 
@@ -130,13 +130,13 @@ def test_what_was_sent_is_not_sent_again_while_its_connection_lives(connected: S
     for _ in range(5):
         connected.now += HEARTBEAT_S
         assert connected.tick() == [fo.SendClientHeartbeat(ONE)]
-        assert connected.hear(fo.Heard(ONE)) == []
+        assert connected.hear(fo.HeartbeatReceived(ONE)) == []
 
 
 @pytest.mark.spec("K6")
 def test_after_a_loss_the_next_leader_is_asked_for_what_was_sent_before_it_is_sent_again(connected: Script) -> None:
     connected.hear(submit(1), submit(2), submit(3), fo.Receipts(ONE, [A]))
-    connected.hear(fo.ResultCame(ONE, B, b"done"))
+    connected.hear(fo.ResultReceived(ONE, B, b"done"))
     assert connected.hear(fo.Disconnected(ONE, "gone")) == [
         fo.Away(HERE, "gone", RECONNECT_FIRST_S),
         fo.SubmitGate(False),
@@ -166,7 +166,7 @@ def test_after_a_loss_an_old_leader_gets_everything_again_in_its_order(connected
 
 
 def test_confirms_that_may_have_been_lost_are_said_again_over_every_next_connection(connected: Script) -> None:
-    connected.hear(submit(1), fo.ResultCame(ONE, A, b"done"))
+    connected.hear(submit(1), fo.ResultReceived(ONE, A, b"done"))
     connected.hear(fo.Disconnected(ONE, "gone"))
     connected.wait_until(fo.Dial, 60)
     assert fo.SendConfirms(TWO, [A]) in connected.connect(TWO)
@@ -176,7 +176,7 @@ def test_confirms_that_may_have_been_lost_are_said_again_over_every_next_connect
 
 
 def test_an_id_that_is_under_way_again_is_not_confirmed_for_what_it_was(connected: Script) -> None:
-    connected.hear(submit(1), fo.ResultCame(ONE, A, b"failed"))
+    connected.hear(submit(1), fo.ResultReceived(ONE, A, b"failed"))
     connected.hear(submit(1))
     connected.hear(fo.Disconnected(ONE, "gone"))
     connected.wait_until(fo.Dial, 60)
@@ -227,7 +227,7 @@ def test_a_connection_that_ends_before_its_welcome_counts_as_a_failure(script: S
 def test_a_leader_that_never_says_welcome_gets_nothing_but_jobs(script: Script) -> None:
     script.hear(submit(1))
     assert script.connect_old() == [fo.Ready(HERE, ONE, old=True), fo.SendFrames(ONE, [frame(1)]), fo.SubmitGate(True)]
-    result = fo.ResultCame(ONE, A, b"done")
+    result = fo.ResultReceived(ONE, A, b"done")
     assert script.hear(result) == [fo.Deliver([result])]
     assert script.machine.wake_at() is None, "no heartbeats, and no deadline for its silence"
 
@@ -240,7 +240,7 @@ def test_an_old_leader_cannot_be_asked_told_to_cancel_or_claimed_from(script: Sc
     (given_up,) = script.hear(fo.Cancel([A]))
     assert isinstance(given_up, fo.GiveUp)
     assert (given_up.job, given_up.code) == (A, "cancelled")
-    assert script.hear(fo.ResultCame(ONE, A, b"done all the same")) == []
+    assert script.hear(fo.ResultReceived(ONE, A, b"done all the same")) == []
     (given_up,) = script.hear(fo.ClaimJob(B))
     assert isinstance(given_up, fo.GiveUp)
     assert (given_up.job, given_up.code) == (B, "not-supported")
@@ -277,7 +277,7 @@ def test_where_an_own_leader_was_a_silent_one_never_gets_a_job() -> None:
 def test_a_silent_leader_that_brought_a_result_before_is_believed_from_then_on() -> None:
     script = Script(old_leader=False)
     script.hear(fo.Connected(ONE))
-    script.hear(fo.ResultCame(ONE, A, b"of an earlier life"))
+    script.hear(fo.ResultReceived(ONE, A, b"of an earlier life"))
     script.hear(fo.Disconnected(ONE, "it went"))
     script.wait_until(fo.Dial, 60)
     script.connect_old(ConnId(2))
@@ -286,7 +286,7 @@ def test_a_silent_leader_that_brought_a_result_before_is_believed_from_then_on()
 def test_a_late_welcome_makes_an_old_leader_an_own_one(script: Script) -> None:
     script.connect_old()
     assert script.hear(fo.Welcomed(ONE)) == [fo.Ready(HERE, ONE, old=False)]
-    assert script.hear(submit(1), fo.ResultCame(ONE, A, b""))[-1] == fo.SendConfirms(ONE, [A])
+    assert script.hear(submit(1), fo.ResultReceived(ONE, A, b""))[-1] == fo.SendConfirms(ONE, [A])
 
 
 def test_a_silent_leader_is_left_and_dialled_again(connected: Script) -> None:
@@ -295,7 +295,7 @@ def test_a_silent_leader_is_left_and_dialled_again(connected: Script) -> None:
     why = f"the leader was silent for {SILENCE_MAX_S:.0f} s"
     assert do == [fo.HangUp(ONE, why), fo.Away(HERE, why, RECONNECT_FIRST_S), fo.SubmitGate(False)]
     assert connected.hear(fo.Disconnected(ONE, "aborted")) == [], "we know"
-    assert connected.hear(fo.ResultCame(ONE, A, b"too late")) == [], "what it says now may be said again by the next"
+    assert connected.hear(fo.ResultReceived(ONE, A, b"too late")) == [], "the next connection may bring it again"
     connected.wait_until(fo.Dial, 1)
     assert fo.SendClaims(TWO, [A]) in connected.connect(TWO)
 
@@ -318,9 +318,9 @@ def test_an_embedded_leader_has_all_the_time_it_needs_and_need_show_no_sign_of_l
 def test_any_word_of_the_leader_is_a_sign_of_life(connected: Script) -> None:
     connected.hear(submit(1), submit(2))
     signs: list[ClientEvent] = [
-        fo.Heard(ONE),
+        fo.HeartbeatReceived(ONE),
         fo.Receipts(ONE, [A]),
-        fo.ResultCame(ONE, A, b""),
+        fo.ResultReceived(ONE, A, b""),
         fo.JobRefused(ONE, B, "bad-name", "no"),
         fo.QuestionAnswered(ONE, b"q", False, b""),
     ]
@@ -409,7 +409,7 @@ def test_a_leader_that_stays_full_is_asked_less_and_less_often(connected: Script
     connected.hear(submit(1))
     pauses = []
     for _ in range(9):
-        connected.hear(fo.JobRefused(ONE, A, "full", ""), fo.Heard(ONE))
+        connected.hear(fo.JobRefused(ONE, A, "full", ""), fo.HeartbeatReceived(ONE))
         start = connected.now
         connected.wait_until(fo.SendFrames, FULL_RETRY_MAX_S)
         pauses.append(connected.now - start)
@@ -450,7 +450,7 @@ def test_a_leader_that_was_full_and_took_everything_is_trusted_anew(connected: S
         start = connected.now
         connected.wait_until(fo.SendFrames, 1)
         assert connected.now - start == pytest.approx(FULL_RETRY_FIRST_S)
-        assert fo.SubmitGate(True) in connected.hear(fo.ResultCame(ONE, A, b""))
+        assert fo.SubmitGate(True) in connected.hear(fo.ResultReceived(ONE, A, b""))
 
 
 def test_a_refusal_of_what_is_not_with_that_leader_is_ignored(connected: Script) -> None:
@@ -519,7 +519,7 @@ def test_a_job_that_was_sent_is_cancelled_by_the_leader(connected: Script) -> No
         fo.SendCancels(ONE, [A, B]),
     ]
     assert connected.hear(fo.Cancel([A])) == [], "once is enough"
-    result = fo.ResultCame(ONE, A, b"cancelled")
+    result = fo.ResultReceived(ONE, A, b"cancelled")
     assert connected.hear(result) == [fo.Deliver([result]), fo.SendConfirms(ONE, [A])]
 
 
@@ -559,7 +559,7 @@ def test_a_cancel_whose_connection_was_lost_is_said_over_every_next_one(connecte
         connected.wait_until(fo.Dial, 60)
         assert fo.SendCancels(conn, [A]) in connected.connect(conn)
         connected.now += 2 * SILENCE_MAX_S
-        connected.hear(fo.Heard(conn))
+        connected.hear(fo.HeartbeatReceived(conn))
 
 
 @pytest.mark.parametrize("again", [submit(1), fo.ClaimJob(A)])
@@ -578,7 +578,7 @@ def test_a_job_cancelled_before_a_late_welcome_is_called_off_after_it(script: Sc
 
 
 def test_a_welcome_that_comes_late_finds_the_cancels_and_confirms_still_to_be_told(connected: Script) -> None:
-    connected.hear(submit(1), submit(2), fo.Receipts(ONE, [A]), fo.ResultCame(ONE, B, b"done"), fo.Cancel([A]))
+    connected.hear(submit(1), submit(2), fo.Receipts(ONE, [A]), fo.ResultReceived(ONE, B, b"done"), fo.Cancel([A]))
     connected.hear(fo.Disconnected(ONE, "gone"))
     connected.wait_until(fo.Dial, 60)
     conn = connected.meet_silent_ones(TWO)
@@ -754,7 +754,7 @@ class AnyLife(RuleBasedStateMachine):
         if answer == "unknown-job" and chosen not in self.asked_for:
             answer = "bad-name"
         if answer == "result":
-            self.hear(fo.ResultCame(self.conn, chosen, b""))
+            self.hear(fo.ResultReceived(self.conn, chosen, b""))
         else:
             self.hear(fo.JobRefused(self.conn, chosen, answer, ""))
 
@@ -787,7 +787,7 @@ class AnyLife(RuleBasedStateMachine):
                 self.hear(fo.LeaderBlocked(self.conn, False))
                 for chosen in sorted(self.at_leader):
                     self.at_leader.discard(chosen)
-                    self.hear(fo.ResultCame(self.conn, chosen, b""))
+                    self.hear(fo.ResultReceived(self.conn, chosen, b""))
             self.tick(6.0)
         raise AssertionError(f"{len(self.wanted)} jobs never ended")
 

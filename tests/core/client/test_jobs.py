@@ -34,7 +34,7 @@ class Held:
         conn = self.leaders.conns[ConnId(no)]
         conn.own = True
         self.leaders.ready(conn, 0.0, [])
-        self.leaders.look()
+        self.leaders.find_takers()
         return conn
 
     def add(self, conn: LeaderConnection | None = None, *, given: bool = False) -> UnfinishedJob:
@@ -48,7 +48,7 @@ class Held:
     def lose(self, conn: LeaderConnection, now: float = 0.0) -> None:
         self.leaders.lost(conn.id, "gone", now, [])
         self.jobs.strand(conn, now, self.do)
-        self.leaders.look()
+        self.leaders.find_takers()
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_job_that_waits_is_sent_to_a_leader_that_takes_it(held: Held) -> None:
 def test_what_a_lost_connection_carried_waits_for_its_leader_and_is_then_adopted(held: Held) -> None:
     record = held.add(held.first)
     held.lose(held.first)
-    assert (record.at, record.may) == (Stranded(FIRST), (FIRST,))
+    assert (record.at, record.may_have) == (Stranded(FIRST), (FIRST,))
     held.jobs.check()
     held.jobs.grace_over(held.leaders.rows[FIRST], GRACE_S)
     assert record.at is UNSENT
@@ -79,7 +79,7 @@ def test_what_a_lost_connection_carried_waits_for_its_leader_and_is_then_adopted
 
 def test_a_job_that_another_leader_was_asked_for_is_with_that_one(held: Held) -> None:
     record = held.add(held.first)
-    record.add_may(SECOND)
+    record.add_may_have(SECOND)
     held.second.claimed.add(A)
     held.lose(held.first)
     assert record.at == Sent(SECOND)
@@ -101,7 +101,7 @@ def test_a_job_for_one_leader_is_given_up_when_that_one_is_left(held: Held) -> N
     leader = held.leaders.rows[FIRST]
     held.leaders.drop(leader)
     held.jobs.part_from(leader, 0.0)
-    held.jobs.give_up_homeless(held.do)
+    held.jobs.give_up_unplaced(held.do)
     assert held.do == [fo.GiveUp(A, "no-leader", "the leader that it was meant for does not take it")]
     held.jobs.submit_to(A, b"frame", FIRST, held.do)
     assert held.do[1:] == [fo.GiveUp(A, "no-leader", "the leader that it was meant for does not serve")]
@@ -137,7 +137,7 @@ def test_a_result_of_an_earlier_run_is_no_answer_and_the_leader_is_asked_again(h
 
 def test_leaders_that_did_not_bring_the_first_result_are_told_to_let_the_job_go(held: Held) -> None:
     record = held.add(held.first)
-    record.add_may(SECOND)
+    record.add_may_have(SECOND)
     held.jobs.ended(A, record, FIRST)
     assert (held.second.cancels, held.second.confirms) == ([A], [A])
     assert not held.first.cancels
@@ -148,9 +148,9 @@ def test_a_job_that_no_leader_can_take_is_given_up_as_the_last_one_said(held: He
     record = held.jobs.records[A] = UnfinishedJob(b"frame", needs=1)
     held.jobs.unsent.unfit[1] = "too-big", "its files do not fit"
     held.jobs.unsent.add(A, record)
-    held.jobs.judge_picky(0.0, held.do)
+    held.jobs.judge_needs(0.0, held.do)
     assert held.do == [fo.GiveUp(A, "too-big", "its files do not fit")]
-    assert not held.jobs.unsent.picky
+    assert not held.jobs.unsent.by_need
 
 
 def test_a_job_is_wanted_from_leaders_that_have_it_may_have_it_or_may_get_it(held: Held) -> None:
@@ -158,5 +158,5 @@ def test_a_job_is_wanted_from_leaders_that_have_it_may_have_it_or_may_get_it(hel
     assert not held.jobs.is_wanted_from(rows[FIRST], A)
     record = held.add(held.first)
     assert [held.jobs.is_wanted_from(row, A) for row in rows.values()] == [True, False]
-    record.add_may(SECOND)
+    record.add_may_have(SECOND)
     assert held.jobs.is_wanted_from(rows[SECOND], A)

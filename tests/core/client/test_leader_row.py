@@ -11,7 +11,7 @@ from wakugumi.core.client.leader_row import (
     NEEDS_ENV,
     LeaderConnection,
     LeaderRow,
-    taken,
+    note_accepted,
 )
 from wakugumi.core.client.stages import Sent
 from wakugumi.core.ids import ConnId, JobId
@@ -29,7 +29,7 @@ def row() -> LeaderRow:
 
 @pytest.fixture
 def conn(row: LeaderRow) -> LeaderConnection:
-    row.conn = LeaderConnection(ConnId(1), row, greeted_at=0.0, heard_at=0.0, told_cap=1)
+    row.conn = LeaderConnection(ConnId(1), row, greeted_at=0.0, received_at=0.0, sent_cap=1)
     return row.conn
 
 
@@ -80,7 +80,7 @@ def test_a_job_waits_once_enough_bytes_were_given(conn: LeaderConnection) -> Non
 
 def test_a_full_leader_that_took_all_it_was_offered_is_offered_twice_as_many(conn: LeaderConnection) -> None:
     conn.full, conn.full_delay_s, conn.probing = True, 1.0, {job(1), job(2)}
-    taken(conn, job(1))
+    note_accepted(conn, job(1))
     assert (conn.probes, conn.full_delay_s) == (1, 1.0)
-    taken(conn, job(2))
+    note_accepted(conn, job(2))
     assert (conn.probes, conn.full_delay_s) == (2, 0.0)

@@ -91,7 +91,7 @@ class Script:
             self.now = max(self.now, wake_at)
             for conn in self.machine._conns.values():
                 if conn.own:
-                    conn.heard_at = self.now
+                    conn.received_at = self.now
             said += self.tick()
         self.now = until
         return [effect for effect in said if not isinstance(effect, fo.SendClientHeartbeat)]
@@ -197,7 +197,7 @@ def test_a_job_goes_where_the_least_of_the_share_is_in_flight(three: Script) -> 
     three.hear(*(submit(number) for number in range(20)))
     assert three.in_flight() == [8, 6, 6]
     (done,) = (one for one, record in three.machine._jobs.items() if record.at.leader == SECOND and one < job(3))
-    three.hear(fo.ResultCame(TWO, done, b""))
+    three.hear(fo.ResultReceived(TWO, done, b""))
     assert three.hear(submit(50)) == [fo.SendFrames(TWO, [frame(50)])]
 
 
@@ -208,7 +208,7 @@ def test_in_turn_each_leader_gets_the_next_job_whatever_it_has() -> None:
     for number in range(6):
         (sent,) = of(fo.SendFrames, script.hear(submit(number)))
         assert sent.conn == ConnId(number % 3 + 1)
-        script.hear(fo.ResultCame(sent.conn, job(number), b""))
+        script.hear(fo.ResultReceived(sent.conn, job(number), b""))
     script.lose(SECOND)
     sent = [of(fo.SendFrames, script.hear(submit(number)))[0].conn for number in range(10, 14)]
     assert sent == [ONE, THREE, ONE, THREE]
@@ -277,7 +277,7 @@ def test_a_leader_that_is_back_within_the_grace_is_asked_for_what_it_has() -> No
     said = script.return_(FIRST)
     assert of(fo.SendClaims, said) == [fo.SendClaims(ConnId(4), [A])]
     assert not of(fo.SendFrames, script.passes(2 * GRACE_S))
-    result = fo.ResultCame(ConnId(4), A, b"done")
+    result = fo.ResultReceived(ConnId(4), A, b"done")
     assert script.hear(result) == [fo.Deliver([result]), fo.SendConfirms(ConnId(4), [A])]
 
 
@@ -288,7 +288,7 @@ def test_after_the_grace_another_leader_adopts_the_job_as_the_same_bytes() -> No
     assert not of(fo.SendFrames, script.passes(GRACE_S - 0.01))
     assert of(fo.SendFrames, script.passes(0.02)) == [fo.SendFrames(TWO, [frame(1)])]
     assert [state.adopted for state in script.machine.states()] == [0, 1, 0]
-    result = fo.ResultCame(TWO, A, b"done")
+    result = fo.ResultReceived(TWO, A, b"done")
     assert script.hear(result) == [fo.Deliver([result]), fo.SendConfirms(TWO, [A])]
 
 
@@ -338,7 +338,7 @@ def test_of_two_leaders_that_have_a_job_the_first_result_wins_and_the_other_is_t
     script = adopted()
     loser = SECOND if winner == FIRST else FIRST
     script.hear(fo.Receipts(script.dials[FIRST], [A]))
-    result = fo.ResultCame(script.dials[winner], A, b"done")
+    result = fo.ResultReceived(script.dials[winner], A, b"done")
     said = script.hear(result)
     assert of(fo.Deliver, said) == [fo.Deliver([result])]
     assert of(fo.SendCancels, said) == [fo.SendCancels(script.dials[loser], [A])]
@@ -349,7 +349,7 @@ def test_of_two_leaders_that_have_a_job_the_first_result_wins_and_the_other_is_t
     assert said.index(of(fo.SendCancels, said)[0]) < said.index(
         next(effect for effect in of(fo.SendConfirms, said) if effect.conn == script.dials[loser])
     ), "a confirm of what still runs would be lost"
-    again = fo.ResultCame(script.dials[loser], A, b"done as well")
+    again = fo.ResultReceived(script.dials[loser], A, b"done as well")
     assert script.hear(again) == [fo.SendConfirms(script.dials[loser], [A])], "and delivered once"
 
 
@@ -358,7 +358,7 @@ def test_a_leader_that_was_away_when_its_job_was_done_elsewhere_is_told_when_it_
     script = three_with(1, 2, 3)
     script.lose(FIRST)
     script.passes(GRACE_S + 0.1)
-    script.hear(fo.ResultCame(TWO, A, b"done"))
+    script.hear(fo.ResultReceived(TWO, A, b"done"))
     for _ in range(3):
         said = script.return_(FIRST)
         conn = script.dials[FIRST]
@@ -371,7 +371,7 @@ def test_a_leader_that_was_away_when_its_job_was_done_elsewhere_is_told_when_it_
 def test_a_leader_that_forgot_an_adopted_job_changes_nothing() -> None:
     script = adopted()
     assert script.hear(fo.JobRefused(script.dials[FIRST], A, "unknown-job", "")) == []
-    result = fo.ResultCame(TWO, A, b"done")
+    result = fo.ResultReceived(TWO, A, b"done")
     assert script.hear(result) == [fo.Deliver([result]), fo.SendConfirms(TWO, [A])]
 
 
@@ -382,7 +382,7 @@ def test_when_the_one_that_adopted_a_job_is_lost_too_the_first_one_still_has_it(
     assert script.in_flight() == [1, 0, 1], "B waits for the second"
     said = script.passes(GRACE_S + 0.1)
     assert script.frames(said) == [frame(2)]
-    result = fo.ResultCame(script.dials[FIRST], A, b"done")
+    result = fo.ResultReceived(script.dials[FIRST], A, b"done")
     assert of(fo.Deliver, script.hear(result)) == [fo.Deliver([result])]
 
 
@@ -405,7 +405,7 @@ def test_a_job_that_failed_elsewhere_and_is_submitted_again_is_still_called_off_
     script.hear(submit(1))
     script.lose(FIRST)
     script.passes(GRACE_S + 0.1)
-    script.hear(fo.ResultCame(TWO, A, b"failed"), submit(1))
+    script.hear(fo.ResultReceived(TWO, A, b"failed"), submit(1))
     said = script.return_(FIRST)
     assert fo.SendCancels(script.dials[FIRST], [A]) in said, "that was another run"
 
@@ -447,7 +447,7 @@ def test_a_cancel_of_an_adopted_job_is_also_said_to_its_first_leader_when_it_ret
     script.lose(FIRST)
     script.passes(GRACE_S + 0.1)
     assert of(fo.SendCancels, script.hear(fo.Cancel([A]))) == [fo.SendCancels(TWO, [A])]
-    script.hear(fo.ResultCame(TWO, A, b"cancelled"))
+    script.hear(fo.ResultReceived(TWO, A, b"cancelled"))
     assert fo.SendCancels(ConnId(4), [A]) in script.return_(FIRST)
 
 
@@ -466,7 +466,7 @@ def test_a_claim_is_not_given_up_while_a_leader_is_dialled_for_the_first_time() 
     script.hear(fo.ClaimJob(A))
     assert script.hear(fo.JobRefused(ONE, A, "unknown-job", "no")) == []
     assert fo.SendClaims(TWO, [A]) in script.connect(SECOND)
-    result = fo.ResultCame(TWO, A, b"done")
+    result = fo.ResultReceived(TWO, A, b"done")
     assert script.hear(result) == [fo.Deliver([result]), fo.SendConfirms(TWO, [A])]
 
 
@@ -504,7 +504,7 @@ def test_a_cancelled_claim_is_also_called_off_at_a_leader_that_is_away() -> None
     script.hear(fo.ClaimJob(A), fo.Receipts(ONE, [A]), fo.Receipts(TWO, [A]))
     script.lose(SECOND)
     assert of(fo.SendCancels, script.hear(fo.Cancel([A]))) == [fo.SendCancels(ONE, [A])]
-    script.hear(fo.ResultCame(ONE, A, b"cancelled"))
+    script.hear(fo.ResultReceived(ONE, A, b"cancelled"))
     said = script.return_(SECOND)
     assert of(fo.SendCancels, said) == [fo.SendCancels(script.dials[SECOND], [A])]
 
@@ -515,7 +515,7 @@ def test_a_removed_leader_that_has_a_job_of_someone_else_for_us_is_waited_for(th
         fo.JobRefused(ONE, A, "unknown-job", ""), fo.JobRefused(TWO, A, "unknown-job", ""), fo.Receipts(THREE, [A])
     )
     assert not of(fo.Parted, three.hear(fo.LeaderRemoved(THIRD)))
-    result = fo.ResultCame(THREE, A, b"done")
+    result = fo.ResultReceived(THREE, A, b"done")
     said = three.hear(result)
     assert of(fo.Deliver, said) == [fo.Deliver([result])]
     assert of(fo.Parted, said) == [fo.Parted(THIRD, THREE)]
@@ -528,18 +528,18 @@ def test_a_result_of_an_earlier_run_is_no_answer_to_a_new_submit_and_its_leader_
     script.return_(FIRST)
     first = script.dials[FIRST]
     adopter = next(no for no in (SECOND, THIRD) if script.in_flight()[no - 1])
-    failed = fo.ResultCame(script.dials[adopter], A, b"failed")
+    failed = fo.ResultReceived(script.dials[adopter], A, b"failed")
     assert of(fo.Deliver, script.hear(failed)) == [fo.Deliver([failed])]
     said = script.hear(*(submit(number) for number in range(1, 5)))  # each of the others gets some, too
     given = next(effect.conn for effect in of(fo.SendFrames, said) if frame(1) in effect.frames)
     others = [conn for conn in script.dials.values() if conn != given]
     for conn in others:
-        assert not of(fo.Deliver, script.hear(fo.ResultCame(conn, A, b"of another leader")))
+        assert not of(fo.Deliver, script.hear(fo.ResultReceived(conn, A, b"of another leader")))
     if given == first:
-        said = script.hear(fo.ResultCame(first, A, b"cancelled"))
+        said = script.hear(fo.ResultReceived(first, A, b"cancelled"))
         assert not of(fo.Deliver, said)
         assert fo.SendClaims(first, [A]) in said
-    answer = fo.ResultCame(given, A, b"done")
+    answer = fo.ResultReceived(given, A, b"done")
     assert of(fo.Deliver, script.hear(fo.Receipts(given, [A]), answer)) == [fo.Deliver([answer])]
 
 
@@ -586,7 +586,7 @@ def test_what_is_meant_for_a_leader_that_forgot_it_is_sent_there_again(three: Sc
 
 def test_a_job_that_its_leader_does_not_know_is_sent_there_again_because_the_first_submit_may_still_arrive() -> None:
     script = three_with(1, 2, 3)
-    script.hear(fo.ResultCame(ONE, A, b"done"))  # Another leader has less to do.
+    script.hear(fo.ResultReceived(ONE, A, b"done"))  # Another leader has less to do.
     script.lose(SECOND)
     script.return_(SECOND)
     conn = script.dials[SECOND]
@@ -597,7 +597,7 @@ def test_a_job_that_its_leader_does_not_know_is_sent_there_again_because_the_fir
 @pytest.mark.parametrize("why", ["full", "removed"])
 def test_a_job_that_its_leader_does_not_know_and_does_not_take_goes_to_another_one(why: str) -> None:
     script = three_with(1, 2, 3, 4, 5)
-    script.hear(fo.ResultCame(ONE, A, b"done"))
+    script.hear(fo.ResultReceived(ONE, A, b"done"))
     script.lose(SECOND)
     script.return_(SECOND)
     conn = script.dials[SECOND]
@@ -611,7 +611,7 @@ def test_that_a_job_is_unknown_is_no_answer_to_its_submit(three: Script) -> None
     """It is the late answer to a claim before: the submit's own follows."""
     three.hear(fo.Submit(A, frame(1), SECOND))
     assert three.hear(fo.JobRefused(TWO, A, "unknown-job", "")) == []
-    result = fo.ResultCame(TWO, A, b"done")
+    result = fo.ResultReceived(TWO, A, b"done")
     assert of(fo.Deliver, three.hear(fo.Receipts(TWO, [A]), result)) == [fo.Deliver([result])]
 
 
@@ -634,7 +634,7 @@ def test_a_claim_at_one_leader_ends_when_that_one_is_removed(three: Script) -> N
 
 def test_someone_elses_job_that_is_done_is_not_called_off_elsewhere(three: Script) -> None:
     three.hear(fo.ClaimJob(A))
-    said = three.hear(fo.ResultCame(TWO, A, b"done"))
+    said = three.hear(fo.ResultReceived(TWO, A, b"done"))
     assert not of(fo.SendCancels, said)
     assert of(fo.SendConfirms, said) == [fo.SendConfirms(TWO, [A])]
 
@@ -700,7 +700,7 @@ def test_a_removed_leader_is_waited_for_and_then_left() -> None:
     assert not of(fo.Parted, said)
     script.hear(*(submit(number) for number in range(10, 14)))
     assert script.in_flight() == [1, 3, 3]
-    result = fo.ResultCame(ONE, A, b"done")
+    result = fo.ResultReceived(ONE, A, b"done")
     assert script.hear(result) == [
         fo.Deliver([result]),
         fo.SendConfirms(ONE, [A]),
@@ -740,7 +740,7 @@ def test_a_removed_leader_that_is_added_again_in_time_stays() -> None:
     script = three_with(1, 2, 3)
     script.hear(fo.LeaderRemoved(FIRST), fo.LeaderAdded(FIRST))
     assert script.shares() == [4, 3, 3]
-    assert not of(fo.Parted, script.hear(fo.ResultCame(ONE, A, b"")))
+    assert not of(fo.Parted, script.hear(fo.ResultReceived(ONE, A, b"")))
 
 
 # Old ones, and those that never say a word.
@@ -760,7 +760,7 @@ def test_a_leader_that_never_said_a_word_gets_one_job_at_a_time_until_its_first_
     script.hear(*(submit(number) for number in range(1, 9)))
     assert script.in_flight() == [7, 1]
     (sent,) = (number for number, record in enumerate(script.machine._jobs.values(), 1) if record.at.leader == SECOND)
-    script.hear(fo.ResultCame(TWO, job(sent), b"done"))
+    script.hear(fo.ResultReceived(TWO, job(sent), b"done"))
     script.hear(*(submit(number) for number in range(10, 16)))
     assert script.in_flight() == [7, 6], "it is a leader, if an old one"
 
@@ -857,7 +857,7 @@ def test_what_does_not_fit_one_leader_goes_to_one_that_takes_blobs() -> None:
     assert script.in_flight() == [0, 0], "it is not offered to the first one again"
     assert script.hear(submit(2)) == [fo.SendFrames(ONE, [frame(2)])], "others do not wait behind it"
     assert fo.SendFrames(TWO, [frame(1)]) in script.passes(1.0)
-    assert of(fo.Deliver, script.hear(fo.ResultCame(TWO, A, b"done")))
+    assert of(fo.Deliver, script.hear(fo.ResultReceived(TWO, A, b"done")))
 
 
 def sets_variables(conn: ConnId, number: int) -> fo.Unfit:
@@ -875,7 +875,7 @@ def test_a_job_that_sets_variables_goes_to_a_leader_that_takes_them() -> None:
     assert script.in_flight() == [0, 1, 1]
     assert script.hear(unfit(THREE, 1)) == [fo.GiveUp(A, "too-big", "it takes frames only")], "no leader takes both"
     assert script.hear(sets_variables(TWO, 2)) == [fo.SendFrames(THREE, [frame(2)])]
-    assert of(fo.Deliver, script.hear(fo.ResultCame(THREE, B, b"done")))
+    assert of(fo.Deliver, script.hear(fo.ResultReceived(THREE, B, b"done")))
 
 
 @pytest.mark.spec("U8")
@@ -920,7 +920,7 @@ def test_what_does_not_fit_goes_to_a_leader_without_a_share_if_no_other_can_take
     script.hear(submit(1))
     script.hear(submit(2))
     assert script.hear(unfit(ONE, 1), unfit(ONE, 2)) == [fo.SendFrames(TWO, [frame(1)])]
-    assert fo.SendFrames(TWO, [frame(2)]) in script.hear(fo.ResultCame(TWO, A, b"done"))
+    assert fo.SendFrames(TWO, [frame(2)]) in script.hear(fo.ResultReceived(TWO, A, b"done"))
 
 
 def test_a_welcome_that_came_in_between_makes_it_fit() -> None:
@@ -963,7 +963,7 @@ def test_a_given_id_is_sought_at_every_leader_and_sent_to_the_one_that_knows_it(
     assert script.hear(fo.JobsFound(TWO, "unknown", [B])) == []
     assert script.hear(fo.JobsFound(THREE, "unknown", [A])) == []
     assert len(script.frames(script.hear(fo.JobsFound(THREE, "unknown", [B])))) == 1, "nobody knows it"
-    result = fo.ResultCame(TWO, A, b"done")
+    result = fo.ResultReceived(TWO, A, b"done")
     assert of(fo.Deliver, script.hear(result)) == [fo.Deliver([result])]
 
 
@@ -1036,7 +1036,7 @@ def test_a_leader_that_does_not_answer_is_not_waited_for_and_its_late_word_count
         assert script.hear(fo.JobsFound(TWO, "known", [A])) == []
         return
     assert script.hear(fo.JobsFound(TWO, "known", [A])) == [fo.SendClaims(TWO, [A])]
-    result = fo.ResultCame(TWO, A, b"done")
+    result = fo.ResultReceived(TWO, A, b"done")
     said = script.hear(result)
     assert of(fo.Deliver, said) == [fo.Deliver([result])]
     assert fo.SendCancels(ONE, [A]) in said, "the loser is told"
@@ -1088,7 +1088,7 @@ def test_what_a_leader_knows_is_sent_a_few_at_a_time() -> None:
     assert of(fo.TellWhenLeaderWritten, said) == [fo.TellWhenLeaderWritten(ONE)]
     assert numbers(script, script.hear(fo.LeaderWritten(ONE))) == [4]
     for number in range(5):
-        assert of(fo.Deliver, script.hear(fo.ResultCame(ONE, job(number), b"done")))
+        assert of(fo.Deliver, script.hear(fo.ResultReceived(ONE, job(number), b"done")))
     assert script.machine.unfinished == 0
 
 
@@ -1104,10 +1104,10 @@ def test_a_job_that_is_cancelled_before_its_turn_is_not_sent() -> None:
 @pytest.mark.spec("K8", "L6")
 def test_a_result_that_comes_before_the_request_was_sent_is_no_answer() -> None:
     script, _ = known_and_large(3)
-    assert of(fo.Deliver, script.hear(fo.ResultCame(ONE, A, b"")))
-    assert not of(fo.Deliver, script.hear(fo.ResultCame(ONE, B, b"of another request?")))
+    assert of(fo.Deliver, script.hear(fo.ResultReceived(ONE, A, b"")))
+    assert not of(fo.Deliver, script.hear(fo.ResultReceived(ONE, B, b"of another request?")))
     assert numbers(script, script.hear(fo.LeaderWritten(ONE))) == [2]
-    assert of(fo.Deliver, script.hear(fo.ResultCame(ONE, B, b"")))
+    assert of(fo.Deliver, script.hear(fo.ResultReceived(ONE, B, b"")))
 
 
 @pytest.mark.spec("K8", "K5")
@@ -1129,7 +1129,7 @@ def test_an_old_leader_is_not_sent_again_what_it_has_answered_meanwhile() -> Non
     conn = script.dials[FIRST]
     script.hear(fo.Connected(conn))
     assert numbers(script, script.passes(WELCOME_WITHIN_S + 0.1)) == [0, 1]
-    assert of(fo.Deliver, script.hear(fo.ResultCame(conn, job(2), b"")))
+    assert of(fo.Deliver, script.hear(fo.ResultReceived(conn, job(2), b"")))
     assert numbers(script, script.hear(fo.LeaderWritten(conn))) == [3]
 
 
@@ -1177,7 +1177,7 @@ def test_a_leader_that_comes_back_with_a_job_that_others_have_by_now_is_asked_fo
     said = script.hear(fo.Connected(conn), fo.Welcomed(conn, True, finds=True))
     assert of(fo.SendFinds, said) == [fo.SendFinds(conn, [A])]
     assert script.hear(fo.JobsFound(conn, "known", [A])) == [fo.SendClaims(conn, [A])]
-    said = script.hear(fo.ResultCame(conn, A, b"done"))
+    said = script.hear(fo.ResultReceived(conn, A, b"done"))
     assert of(fo.Deliver, said)
     assert fo.SendCancels(ONE, [A]) in said
 
@@ -1236,7 +1236,7 @@ def test_a_job_that_is_lost_again_and_again_does_not_fill_the_queue_with_its_nam
         script.hear(fo.Welcomed(conn), fo.LeaderBlocked(conn, True))
         script.lose(FIRST)
     assert script.machine.unfinished == 2
-    assert len(script.machine._unfinished.unsent.easy) < 100
+    assert len(script.machine._unfinished.unsent.without_need) < 100
 
 
 class Place:
@@ -1426,7 +1426,7 @@ class AnyLives(RuleBasedStateMachine):
         owed, self.owed = self.owed, []
         for conn, one in owed:  # A leader answers a cancel with a result.
             if any(place.conn == conn for place in self.places.values()):
-                self.hear(fo.ResultCame(conn, one, b"cancelled"))
+                self.hear(fo.ResultReceived(conn, one, b"cancelled"))
 
     @rule(seconds=st.sampled_from([0.05, 0.5, 3.0, 9.0, 31.0]))
     def tick(self, seconds: float) -> None:
@@ -1534,10 +1534,10 @@ class AnyLives(RuleBasedStateMachine):
             place.on_line.discard(one)
             if not place.own or one in self.claims:
                 place.has.discard(one)
-            self.hear(fo.ResultCame(conn, one, b""))
+            self.hear(fo.ResultReceived(conn, one, b""))
         else:
             record = self.machine._jobs.get(one)
-            if record is not None and not record.may:  # What it was asked for, it has.
+            if record is not None and not record.may_have:  # What it was asked for, it has.
                 place.on_line.discard(one)
                 place.has.discard(one)
                 self.hear(fo.JobRefused(conn, one, answer, ""))
@@ -1550,7 +1550,7 @@ class AnyLives(RuleBasedStateMachine):
         env = place.blobs or (env and not place.env)
         one = data.draw(st.sampled_from(sorted(place.on_line)))
         record = self.machine._jobs.get(one)
-        if place.conn is None or record is None or record.may or type(record.at) is not Sent or record.at.accepted:
+        if place.conn is None or record is None or record.may_have or type(record.at) is not Sent or record.at.accepted:
             return  # It was never sent there in vain: it has it.
         place.on_line.discard(one)
         place.has.discard(one)
@@ -1615,7 +1615,7 @@ class AnyLives(RuleBasedStateMachine):
                     self.ended(place)
                     self.hear(fo.Disconnected(conn, "gone"))
                     continue
-                self.hear(fo.Heard(place.conn), fo.LeaderBlocked(place.conn, False))
+                self.hear(fo.HeartbeatReceived(place.conn), fo.LeaderBlocked(place.conn, False))
                 while place.conn is not None and place.unknown:
                     self.hear(fo.JobRefused(place.conn, place.unknown.pop(0), "unknown-job", ""))
                 if place.conn is not None and place.questions:
@@ -1623,7 +1623,7 @@ class AnyLives(RuleBasedStateMachine):
                 for one in sorted(place.on_line):
                     if place.conn is not None and one in place.on_line:
                         place.on_line.discard(one)
-                        self.hear(fo.ResultCame(place.conn, one, b""))
+                        self.hear(fo.ResultReceived(place.conn, one, b""))
             self.machine.check()
             self.tick(3.0)
             there = [place for place in self.places.values() if place.conn is not None and place.own]

@@ -39,7 +39,7 @@ class Talk:
         conn = self.leaders.conns[ConnId(no)]
         conn.own = conn.takes_finds = True
         self.leaders.ready(conn, 0.0, [])
-        self.leaders.look()
+        self.leaders.find_takers()
         return conn
 
     def refuse(self, conn: LeaderConnection, code: str, text: str = "") -> None:
@@ -92,20 +92,20 @@ def test_a_cancelled_job_that_is_refused_was_cancelled(talk: Talk) -> None:
 
 
 def test_a_refusal_from_a_leader_that_was_only_asked_is_no_refusal_of_the_job(talk: Talk) -> None:
-    talk.record.add_may(SECOND)
+    talk.record.add_may_have(SECOND)
     talk.second.claimed.add(A)
     talk.refuse(talk.second, *UNKNOWN)
-    assert (talk.record.at, talk.record.may, talk.do) == (Sent(FIRST), (), [])
+    assert (talk.record.at, talk.record.may_have, talk.do) == (Sent(FIRST), (), [])
 
 
 def test_a_leader_that_does_not_know_what_it_may_have_is_sent_it_again(talk: Talk) -> None:
     talk.first.frames.clear()
     talk.refuse(talk.first, *UNKNOWN)
     assert not talk.first.frames, "that is about an earlier claim: the submit has an answer of its own"
-    talk.record.add_may(FIRST)
+    talk.record.add_may_have(FIRST)
     talk.refuse(talk.first, *UNKNOWN)
     assert talk.first.frames == [b"frame"]
-    assert (talk.record.at, talk.record.first, talk.record.may) == (Sent(FIRST), FIRST, ())
+    assert (talk.record.at, talk.record.first, talk.record.may_have) == (Sent(FIRST), FIRST, ())
 
 
 def test_a_job_that_does_not_fit_waits_for_a_leader_that_takes_it(talk: Talk) -> None:
@@ -125,14 +125,14 @@ def test_what_waited_for_room_is_sent_unless_it_is_with_another_leader_by_now(ta
     talk.first.frames.clear()
     for at, sent in ((Sent(FIRST), [b"frame"]), (Sent(SECOND), [])):
         talk.record.at = at
-        talk.first.unwritten_bytes, talk.first.tells, talk.first.later = GIVEN_BYTES_MAX, True, {A: None}
+        talk.first.unwritten_bytes, talk.first.awaits_written, talk.first.later = GIVEN_BYTES_MAX, True, {A: None}
         talk.replies.written(talk.first)
         assert talk.first.frames == sent
         talk.first.frames.clear()
 
 
 def test_a_leader_that_is_back_is_asked_for_what_it_has_and_may_have(talk: Talk) -> None:
-    talk.record.at, talk.record.may = Stranded(FIRST), (FIRST, SECOND)
+    talk.record.at, talk.record.may_have = Stranded(FIRST), (FIRST, SECOND)
     talk.replies.serves(talk.second, 0.0)
     assert (talk.second.claims, talk.second.claimed) == ([A], {A})
     talk.replies.serves(talk.first, 0.0)
@@ -152,9 +152,9 @@ def test_a_job_that_is_known_goes_where_it_is_known_and_one_that_is_unknown_to_a
 
 def test_a_late_answer_that_a_leader_knows_the_job_makes_it_one_that_may_have_it(talk: Talk) -> None:
     talk.record.given = True
-    talk.second.sought[A] = 0.0
+    talk.second.open_finds[A] = 0.0
     talk.replies.found(talk.second, "known", [A], 100.0)
-    assert (talk.record.may, talk.second.claimed) == ((SECOND,), {A})
+    assert (talk.record.may_have, talk.second.claimed) == ((SECOND,), {A})
 
 
 def test_a_leader_that_was_not_asked_is_asked_for_jobs_that_wait(talk: Talk) -> None:
@@ -162,6 +162,6 @@ def test_a_leader_that_was_not_asked_is_asked_for_jobs_that_wait(talk: Talk) -> 
     talk.replies.settle(0.0)
     assert talk.record.at is SEARCHED
     assert talk.second.finds == [A]
-    talk.second.sought.clear()
+    talk.second.open_finds.clear()
     talk.replies.settle(0.0)
     assert talk.record.at is UNSENT, "nobody else is waited for"

@@ -45,8 +45,8 @@ def test_one_job_moves_on_and_others_with_the_same_stage_do_not() -> None:
 def test_a_leader_that_may_have_a_job_is_named_once() -> None:
     record = UnfinishedJob(b"x")
     for leader in (FIRST, SECOND, FIRST):
-        record.add_may(leader)
-    assert record.may == (FIRST, SECOND)
-    record.drop_may(FIRST)
-    record.drop_may(FIRST)
-    assert record.may == (SECOND,)
+        record.add_may_have(leader)
+    assert record.may_have == (FIRST, SECOND)
+    record.drop_may_have(FIRST)
+    record.drop_may_have(FIRST)
+    assert record.may_have == (SECOND,)

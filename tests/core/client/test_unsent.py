@@ -28,16 +28,16 @@ def test_jobs_wait_in_the_order_in_which_they_came() -> None:
     waiting = Waiting()
     records = [waiting.add(number) for number in range(3)]
     for record in records:
-        assert waiting.queues.head(waiting.queues.easy, 0) is record
-        waiting.queues.easy.popleft()
-    assert waiting.queues.head(waiting.queues.easy, 0) is None
+        assert waiting.queues.head(waiting.queues.without_need, 0) is record
+        waiting.queues.without_need.popleft()
+    assert waiting.queues.head(waiting.queues.without_need, 0) is None
 
 
 def test_a_job_that_only_some_leaders_take_holds_nobody_up() -> None:
     waiting = Waiting()
     picky, easy = waiting.add(1, needs=2), waiting.add(2)
-    assert waiting.queues.head(waiting.queues.easy, 0) is easy
-    assert waiting.queues.head(waiting.queues.picky[2], 2) is picky
+    assert waiting.queues.head(waiting.queues.without_need, 0) is easy
+    assert waiting.queues.head(waiting.queues.by_need[2], 2) is picky
 
 
 def test_a_job_that_waits_no_more_or_elsewhere_is_skipped() -> None:
@@ -48,8 +48,8 @@ def test_a_job_that_waits_no_more_or_elsewhere_is_skipped() -> None:
     searched.at = SEARCHED
     moved.needs = 1
     waiting.queues.add(job(3), moved)
-    assert waiting.queues.head(waiting.queues.easy, 0) is last
-    assert list(waiting.queues.easy) == [job(4)]
+    assert waiting.queues.head(waiting.queues.without_need, 0) is last
+    assert list(waiting.queues.without_need) == [job(4)]
 
 
 def test_names_of_jobs_that_are_sent_again_and_again_do_not_pile_up() -> None:
@@ -60,4 +60,4 @@ def test_names_of_jobs_that_are_sent_again_and_again_do_not_pile_up() -> None:
         record.at = UNSENT
         waiting.queues.add(job(1), record)
         waiting.queues.check()
-    assert waiting.queues.head(waiting.queues.easy, 0) is record
+    assert waiting.queues.head(waiting.queues.without_need, 0) is record

@@ -53,7 +53,7 @@ def test_our_own_leader_that_says_nothing_is_left() -> None:
     line = LineToLeader()
     line.opened(NOW)
     line.welcomed(NOW)
-    line.heard_at = NOW + 1.0
+    line.received_at = NOW + 1.0
     assert line.why_hang_up(NOW + SILENCE_MAX_S) == ""
     assert "nothing heard" in line.why_hang_up(NOW + SILENCE_MAX_S + 1.0)
     line.lost()

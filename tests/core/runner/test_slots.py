@@ -881,9 +881,9 @@ def test_silence_ends_the_connection_and_any_word_is_a_sign_of_life(sign: SlotsE
     script = with_own_leader()
     script.tick(SILENCE_MAX_S - 1)
     script.hear(sign)
-    heard_at = script.now
+    received_at = script.now
     assert script.tick(SILENCE_MAX_S - 1) == [SendRunnerHeartbeat()]
-    assert script.slots.wake_at() <= heard_at + SILENCE_MAX_S  # type: ignore[operator]
+    assert script.slots.wake_at() <= received_at + SILENCE_MAX_S  # type: ignore[operator]
     assert script.tick(1) == [HangUpOnLeader("nothing heard from the leader for 30 s")]
     assert script.hear(LinkLost()) == []
     assert script.slots.line is LeaderKind.DOWN

@@ -1,9 +1,9 @@
-"""How a client keeps its jobs while leaders come and go.
+"""How a client keeps its jobs while leaders connect and disconnect.
 
 `failover` is the machine, driven by `roles/client/session`; its parts are `jobs`, `replies`, `claims`, `questions` and
-`leaders`. `stages` says where a job can be.
+`leaders`. `stages` lists the states of a job.
 
-    share      the part of a client's cap that one of its leaders gets
-    stranded   of a job: sent to a leader whose connection was lost; it waits until the grace is over
-    adopt      to do a stranded job with another leader, under the same id
+    share      a leader's part of the client's cap
+    stranded   job sent to a leader whose connection was lost; it waits until the grace is over
+    adopt      to run a stranded job at another leader, under the same id
 """

@@ -1,7 +1,7 @@
-"""Which leader has a job that somebody else submitted, or does none of them know it?
+"""Which leader has a job that another client submitted, or does none of them know it?
 
-A claim is asked of every leader that serves, or of the one that is known to have the job. It ends with a result, or
-when all have said that they do not know the job and nobody else is about to be asked.
+A claim goes to every serving leader, or to the one that is known to have the job. It ends with a result, or when all
+have denied to know the job and no other leader is expected.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from wakugumi.core.ids import JobId
 
 class OpenClaim(msgspec.Struct, gc=False, eq=False):
     only: LeaderNo = ANY_LEADER
-    """The leader that has the job, if that is known."""
+    """The leader that has the job, if known."""
     cancelled: bool = False
     denied: tuple[str, str] | None = None
-    """How a leader last said that it does not know the job: code and text."""
+    """Code and text of the last leader's denial to know the job."""
 
 
 class OpenClaims:
-    """`LeaderConnection.claimed` names those that a leader was asked for and has said nothing of yet."""
+    """`LeaderConnection.claimed` holds the claims that a leader has not answered yet."""
 
     def __init__(self, leaders: Leaders) -> None:
         self._leaders = leaders
@@ -32,7 +32,7 @@ class OpenClaims:
         self._conns = leaders.conns
         self.open: dict[JobId, OpenClaim] = {}
         self.news = False
-        """Something was said in this step that may end a claim."""
+        """An event of this step may end a claim."""
 
     def add(self, job: JobId, only: LeaderNo) -> None:
         self.open[job] = OpenClaim(only)
@@ -46,7 +46,7 @@ class OpenClaims:
         self.news = True
 
     def ask(self, conn: LeaderConnection) -> None:
-        """This own leader serves from now on."""
+        """This leader of our own serves from now on."""
         for job, claim in self.open.items():
             if job in conn.claimed or claim.only not in {ANY_LEADER, conn.leader.no}:
                 continue
@@ -58,7 +58,7 @@ class OpenClaims:
             conn.claims.append(job)
 
     def answered(self, job: JobId, conn: LeaderConnection) -> bool:
-        """Is a result from there the end of a claim? Not of a leader that has denied to know the job."""
+        """Does a result from this leader end a claim? Not if the leader has denied to know the job."""
         if job not in self.open or job not in conn.claimed:
             return False
         self.end(job)
@@ -74,7 +74,7 @@ class OpenClaims:
         claim = self.open[job]
         if claim.cancelled:
             return
-        # One that is away, or whose connection is dead and not yet known to be, may have it as well.
+        # A leader whose connection is lost, noticed or not, may have the job as well.
         self._leaders.call_off(job, self._rows)
         if self._is_asked(job):
             claim.cancelled = True
@@ -87,11 +87,11 @@ class OpenClaims:
             conn.claimed.discard(job)
 
     def judge(self, now: float, do: list[ClientDo]) -> None:
-        """Give up those that all who serve do not know, once nobody else is about to be asked: one that is away has its
-        grace here too, for it may well be the one that has the job."""
+        """Give up jobs that no serving leader knows, once no other leader is expected: a lost one has its grace here
+        too, because it may be the one that has the job."""
         if not self.open:
             return
-        some_come = self._leaders.some_may_come(now)
+        is_expected = self._leaders.expects_leader(now)
         old = [leader for leader in self._rows.values() if leader.serves and leader.line is None]
         only_old = bool(old) and len(old) == len(self._rows)
         for job, claim in list(self.open.items()):
@@ -103,10 +103,10 @@ class OpenClaims:
             elif claim.only and claim.only not in self._rows:
                 self._give_up(job, "no-leader", "the leader that has it was removed", do)
             elif claim.only and claim.denied is None and not only_old:
-                continue  # It is waited for.
-            elif claim.denied is not None and (claim.only or not (some_come or old)):
+                continue  # Wait for this leader.
+            elif claim.denied is not None and (claim.only or not (is_expected or old)):
                 self._give_up(job, *claim.denied, do)
-            elif only_old or (claim.denied is not None and not some_come):
+            elif only_old or (claim.denied is not None and not is_expected):
                 self._give_up(job, "not-supported", "an old leader cannot be asked for a job of someone else", do)
 
     def check(self) -> None:
@@ -114,7 +114,7 @@ class OpenClaims:
             assert not claim.cancelled or self._is_asked(job)
 
     def _is_asked(self, job: JobId) -> bool:
-        """Is there a leader that was asked for it and has not answered?"""
+        """Has a leader not answered a claim of this job yet?"""
         return any(job in conn.claimed for conn in self._conns.values())
 
     def _give_up(self, job: JobId, code: str, text: str, do: list[ClientDo]) -> None:

@@ -1,7 +1,7 @@
-"""What does a client's state machine hear, and what does it ask for? The words of `failover`.
+"""Which events does a client's state machine take, and which effects does it ask for? The vocabulary of `failover`.
 
-Nothing is kept (`keep` is always empty): what a client has not seen the end of is gone with its process, and whoever
-wants it to outlive that gives it an id of their own.
+`keep` is always empty: unfinished jobs are gone with the client's process, unless the user chose their ids and submits
+them again.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from wakugumi.core.ids import ConnId, Fate, JobId
 from wakugumi.core.step import Step
 
 LeaderNo = NewType("LeaderNo", int)
-"""Which of a client's leaders: a number from 1 on, of whoever knows the addresses."""
+"""Number of one of a client's leaders, from 1 on; the owner of the addresses chooses it."""
 ANY_LEADER = LeaderNo(0)
 
-# What a client hears: first from its user, then from the world.
+# Events: first from the user, then from connections.
 
 
 class LeaderAdded(msgspec.Struct, frozen=True, gc=False):
-    """One more leader, or one that was to be removed and still has jobs: it gets new ones again. Its `name` is the same
-    in every life of the client."""
+    """A new leader, or a removed one that still has jobs and gets new ones again. `name` is the same in every life of
+    the client."""
 
     leader: LeaderNo
     name: str = ""
 
 
 class LeaderRemoved(msgspec.Struct, frozen=True, gc=False):
-    """It gets no further jobs; `Parted` follows when it has none left."""
+    """The leader gets no further jobs; `Parted` follows when it has none left."""
 
     leader: LeaderNo
 
 
 class Submit(msgspec.Struct, frozen=True, gc=False):
-    """A new job. `frame` is what asks for it, kept to be sent again: the same bytes each time. What is meant for one
-    leader `only` is never given to another, and is given up when that one is lost for longer than the grace. An id that
-    was `given` by the user may be known to a leader, from an earlier life of this client: see `job_search`."""
+    """A new job. `frame` is kept and sent again as the same bytes. A job for one leader `only` goes to no other, and is
+    given up when that one is lost for longer than the grace. A leader may know a job whose id was `given` by the user,
+    from an earlier life of this client: see `job_search`."""
 
     job: JobId
     frame: bytes
@@ -47,8 +47,8 @@ class Submit(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClaimJob(msgspec.Struct, frozen=True, gc=False):
-    """Someone submitted this job before, nobody says to which leader; we wait for its result. If it is known to be with
-    one leader `only`, that one is waited for, however long it is away."""
+    """Wait for the result of a job that was submitted before, to an unknown leader. If one leader `only` has it, wait
+    for that one, however long it is away."""
 
     job: JobId
     only: LeaderNo = ANY_LEADER
@@ -59,28 +59,28 @@ class Cancel(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ask(msgspec.Struct, frozen=True, gc=False):
-    """A question. All of them may be asked twice, so a lost answer is asked for again."""
+    """A question. Every question may be asked twice, so a lost answer is asked for again."""
 
     ask: bytes
     frame: bytes
     leader: LeaderNo = ANY_LEADER
-    """Whom to ask; whoever serves if none is named."""
+    """The leader to ask; any that serves if not given."""
 
 
 class Forget(msgspec.Struct, frozen=True, gc=False):
-    """Nobody waits for the end of this claim, or for the answer to this question, any more."""
+    """The end of this claim, or the answer to this question, is no longer awaited."""
 
     id: bytes
 
 
 class Connected(msgspec.Struct, frozen=True, gc=False):
-    """The dialled connection stands, and the hello is on its way."""
+    """The connection is established, and the hello is on its way."""
 
     conn: ConnId
 
 
 class Disconnected(msgspec.Struct, frozen=True, gc=False):
-    """It could not be made, or it is gone, whoever ended it."""
+    """The connection could not be made, or is gone, closed by either side."""
 
     conn: ConnId
     why: str
@@ -89,17 +89,17 @@ class Disconnected(msgspec.Struct, frozen=True, gc=False):
 class Welcomed(msgspec.Struct, frozen=True, gc=False):
     conn: ConnId
     takes_cap: bool = False
-    """It may be told another cap than the one of the hello."""
+    """The leader takes changes of the cap of the hello."""
     takes_blobs: bool = False
-    """It takes jobs whose files do not fit a frame."""
+    """The leader takes jobs whose files do not fit a frame."""
     finds: bool = False
-    """It says which jobs it knows."""
+    """The leader answers which jobs it knows."""
     takes_env: bool = False
-    """It takes jobs that set variables."""
+    """The leader takes jobs that set variables."""
 
 
-class Heard(msgspec.Struct, frozen=True, gc=False):
-    """A sign of life that says nothing else."""
+class HeartbeatReceived(msgspec.Struct, frozen=True, gc=False):
+    """A sign of life without other content."""
 
     conn: ConnId
 
@@ -112,7 +112,7 @@ class LeaderBlocked(msgspec.Struct, frozen=True, gc=False):
 
 
 class LeaderWritten(msgspec.Struct, frozen=True, gc=False):
-    """What the leader was sent before `TellWhenWritten` has left, but for what a buffer may hold."""
+    """All that was sent before `TellWhenLeaderWritten` is written, except for the contents of a buffer."""
 
     conn: ConnId
 
@@ -123,7 +123,7 @@ class Receipts(msgspec.Struct, frozen=True, gc=False):
 
 
 class JobsFound(msgspec.Struct, frozen=True, gc=False):
-    """What the leader says of jobs that it was asked for."""
+    """The leader's answer about jobs that it was asked for."""
 
     conn: ConnId
     fate: Fate
@@ -138,26 +138,25 @@ class JobRefused(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unfit(msgspec.Struct, frozen=True, gc=False):
-    """The job's files do not fit a frame, or it sets variables, and this leader takes no such job. One that does may
-    have it."""
+    """The job's files do not fit a frame, or it sets variables, and this leader takes no such job. Another one may."""
 
     conn: ConnId
     job: JobId
     code: str
     text: str
     env: bool = False
-    """It is the variables."""
+    """The leader takes no variables."""
 
 
 class FilesWanted(msgspec.Struct, frozen=True, gc=False):
-    """The leader takes this job once it has the files: it is neither accepted nor refused, and will be sent there
+    """The leader takes this job once it has the files. The job is neither accepted nor refused, and will be sent
     again."""
 
     conn: ConnId
     job: JobId
 
 
-class ResultCame(msgspec.Struct, frozen=True, gc=False):
+class ResultReceived(msgspec.Struct, frozen=True, gc=False):
     conn: ConnId
     job: JobId
     payload: bytes
@@ -181,7 +180,7 @@ ClientEvent: TypeAlias = (
     | Connected
     | Disconnected
     | Welcomed
-    | Heard
+    | HeartbeatReceived
     | LeaderBlocked
     | LeaderWritten
     | Receipts
@@ -189,15 +188,15 @@ ClientEvent: TypeAlias = (
     | JobRefused
     | Unfit
     | FilesWanted
-    | ResultCame
+    | ResultReceived
     | QuestionAnswered
 )
 
-# What a client does: first to the world, then for its user.
+# Effects: first on connections, then for the user.
 
 
 class Dial(msgspec.Struct, frozen=True, gc=False):
-    """Connect, say hello with this cap, and report as Connected or Disconnected under this number."""
+    """Connect, send a hello with this cap, and report `Connected` or `Disconnected` under this number."""
 
     conn: ConnId
     leader: LeaderNo
@@ -217,7 +216,7 @@ class SendFrames(msgspec.Struct, frozen=True, gc=False):
 
 
 class TellWhenLeaderWritten(msgspec.Struct, frozen=True, gc=False):
-    """`Written` follows, once the leader has been sent its frames: until then it is given no more jobs."""
+    """`LeaderWritten` follows once all frames sent so far are written; until then the leader gets no more jobs."""
 
     conn: ConnId
 
@@ -249,22 +248,22 @@ class SendClientHeartbeat(msgspec.Struct, frozen=True, gc=False):
 
 
 class SendCap(msgspec.Struct, frozen=True, gc=False):
-    """The client's cap at this leader is another one from now on."""
+    """The client's cap at this leader changes."""
 
     conn: ConnId
     cap: int
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
-    """A leader has these for good."""
+    """A leader has stored these jobs."""
 
     jobs: Sequence[JobId]
 
 
 class Deliver(msgspec.Struct, frozen=True, gc=False):
-    """The results of these jobs, each of them once."""
+    """Results, each job once."""
 
-    results: Sequence[ResultCame]
+    results: Sequence[ResultReceived]
 
 
 class GiveUp(msgspec.Struct, frozen=True, gc=False):
@@ -276,7 +275,7 @@ class GiveUp(msgspec.Struct, frozen=True, gc=False):
 
 
 class AnswerQuestion(msgspec.Struct, frozen=True, gc=False):
-    """What the leader said to a question; `payload` is its answer, or its refusal."""
+    """The leader's answer or refusal of a question, in `payload`."""
 
     ask: bytes
     refused: bool
@@ -290,7 +289,7 @@ class NoAnswer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ready(msgspec.Struct, frozen=True, gc=False):
-    """This leader serves us. An `old` one gives no receipts and answers no questions."""
+    """This leader serves us. An `old` one sends no receipts and answers no questions."""
 
     leader: LeaderNo
     conn: ConnId
@@ -298,7 +297,7 @@ class Ready(msgspec.Struct, frozen=True, gc=False):
 
 
 class Away(msgspec.Struct, frozen=True, gc=False):
-    """This leader does not serve us, and why; it is dialled again in so many seconds."""
+    """This leader does not serve us, and why; the next attempt to connect is in `retry_in_s`."""
 
     leader: LeaderNo
     why: str
@@ -306,7 +305,7 @@ class Away(msgspec.Struct, frozen=True, gc=False):
 
 
 class Waiting(msgspec.Struct, frozen=True, gc=False):
-    """This leader takes no jobs now, and why: what it refused is offered to others, and to it again."""
+    """This leader takes no jobs now, and why: refused jobs are offered to others, and here again."""
 
     leader: LeaderNo
     code: str
@@ -314,15 +313,15 @@ class Waiting(msgspec.Struct, frozen=True, gc=False):
 
 
 class WaitingOver(msgspec.Struct, frozen=True, gc=False):
-    """It has `taken` all that it was offered; or nothing is left to offer, and it may be as full as before."""
+    """The leader has `taken` all offered jobs; or no job is left to offer, and it may be as full as before."""
 
     leader: LeaderNo
     taken: bool
 
 
 class Parted(msgspec.Struct, frozen=True, gc=False):
-    """A removed leader has none of our jobs any more: say what is still to be said to it, and hang up. Its number is
-    nobody's from now on."""
+    """A removed leader has none of our jobs any more: send what is still queued for it, and hang up. Its number is free
+    from now on."""
 
     leader: LeaderNo
     conn: ConnId
@@ -330,7 +329,7 @@ class Parted(msgspec.Struct, frozen=True, gc=False):
 
 
 class SubmitGate(msgspec.Struct, frozen=True, gc=False):
-    """May further jobs be handed in? Not while no leader serves, or all that do are full or do not read."""
+    """May further jobs be handed in? Not while no leader serves, or all serving ones are full or do not read."""
 
     open: bool
 

@@ -1,13 +1,12 @@
-"""How is each of a client's jobs answered exactly once, however its leaders come and go? (SPEC K1–K6)
+"""How is each of a client's jobs answered exactly once, however its leaders connect and disconnect? (SPEC K1–K6)
 
     Failover ──► UnfinishedJobs (`jobs`): which job is with which leader; its stages are in `stages`
-       │         LeaderReplies (`replies`): what a leader said of a job
-       ├───────► OpenClaims (`claims`): jobs of others        JobSearch (`job_search`): jobs of an earlier life
+       │         LeaderReplies (`replies`): a leader's answers about jobs
+       ├───────► OpenClaims (`claims`): jobs of other clients   JobSearch (`job_search`): jobs of an earlier life
        ├───────► OpenQuestions (`questions`)
-       └───────► Leaders (`leaders`): who serves, and how many jobs it may get
+       └───────► Leaders (`leaders`): which leaders serve, and how many jobs each may get
 
-Here are the doors: what the client hears goes to the part that it is for. The two busiest events, a submit and a
-result, are handled in place.
+This file dispatches events to these parts. The two most frequent events, a submit and a result, are handled in place.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from typing import Final
 
 from wakugumi.core.client import events as ev
 from wakugumi.core.client.claims import OpenClaims
-from wakugumi.core.client.events import ClientDo, ClientEvent, ClientStep, LeaderNo, ResultCame, Submit
+from wakugumi.core.client.events import ClientDo, ClientEvent, ClientStep, LeaderNo, ResultReceived, Submit
 from wakugumi.core.client.jobs import UnfinishedJobs
-from wakugumi.core.client.leader_row import KnownLeader, LeaderConnection, LeaderRow, gather, taken
+from wakugumi.core.client.leader_row import KnownLeader, LeaderConnection, LeaderRow, gather, note_accepted
 from wakugumi.core.client.leaders import Choice, Leaders
 from wakugumi.core.client.questions import OpenQuestions
 from wakugumi.core.client.replies import LeaderReplies
@@ -33,7 +32,7 @@ from wakugumi.limits.wire import GIVEN_BYTES_MAX
 
 _FROM_LEADER: Final = (
     ev.Receipts,
-    ev.Heard,
+    ev.HeartbeatReceived,
     ev.LeaderBlocked,
     ev.LeaderWritten,
     ev.JobsFound,
@@ -43,15 +42,15 @@ _FROM_LEADER: Final = (
     ev.QuestionAnswered,
     ev.Welcomed,
 )
-"""What a connection says. A tuple that is made once: `|` makes a type anew each time."""
+"""Events of a connection. A tuple made once: `|` makes a type anew each time."""
 
 
 class Failover:
     """The client's state machine. `chance` gives numbers in [0, 1) for jitter.
 
-    An `embedded` leader is our own child: it will say welcome, however long that takes on a busy machine; and neither
-    side has to show signs of life, because its end is always noticed and either may well be suspended for a while. With
-    `old_leader`, one that never says welcome is one of the nine types; else it gets no job.
+    An `embedded` leader is our own child: its Welcome may take long on a busy machine, and neither side needs
+    heartbeats, because its end is always noticed and either side may be suspended for a while. With `old_leader`, a
+    leader that never sends a Welcome speaks the nine old types; otherwise it gets no job.
     """
 
     def __init__(
@@ -80,31 +79,31 @@ class Failover:
         self._claims = OpenClaims(self._leaders)
         self._questions = OpenQuestions(self._leaders)
         self._removed: set[LeaderNo] = set()
-        """Leaders that are still waited for."""
+        """Removed leaders that still have jobs."""
         self._gate = False
 
     def handle(self, events: Sequence[ClientEvent], now: float) -> ClientStep:
         do: list[ClientDo] = []
-        results: list[ResultCame] = []
+        results: list[ResultReceived] = []
         jobs, conns = self._jobs, self._conns
-        takers = self._leaders.look()
+        takers = self._leaders.find_takers()
         several = len(self._rows) > 1
         for event in events:
-            # The two busiest stand here in full: a call each would be a tenth of the client's time.
-            if type(event) is ResultCame:
+            # The two most frequent events are written out: a call each would be a tenth of the client's time.
+            if type(event) is ResultReceived:
                 conn = conns.get(event.conn)
                 if conn is None:
                     continue
-                conn.heard_at = now
+                conn.received_at = now
                 if conn.own:
                     conn.confirms.append(event.job)
                 elif not conn.proven:
                     self._leaders.prove(conn)
-                    takers = self._leaders.look()
+                    takers = self._leaders.find_takers()
                 record = jobs.pop(event.job, None)
                 if record is not None:
                     leader, at = conn.leader, record.at
-                    if record.may or conn.later or type(at) is not Sent or at.leader != leader.no or at.doubted:
+                    if record.may_have or conn.later or type(at) is not Sent or at.leader != leader.no or at.doubted:
                         if not self._unfinished.is_answer(event.job, record, conn):
                             jobs[event.job] = record
                             continue
@@ -113,7 +112,7 @@ class Failover:
                         leader.in_flight -= 1
                     results.append(event)
                     if conn.full:
-                        taken(conn, event.job)
+                        note_accepted(conn, event.job)
                 elif self._claims.answered(event.job, conn):
                     results.append(event)
             elif type(event) is Submit and not event.only:
@@ -139,10 +138,10 @@ class Failover:
                     if taker.on_trial or conn.unwritten_bytes >= GIVEN_BYTES_MAX:
                         takers.remove(taker)
             else:
-                # What was gathered so far comes first: a job is sent before its cancel.
+                # Effects gathered so far go first: a job is sent before its cancel.
                 results = gather(conns, results, do)
                 self._handle_rare(event, now, do)
-                takers = self._leaders.look()
+                takers = self._leaders.find_takers()
                 several = len(self._rows) > 1
         self._finish_step(results, now, do)
         return Step(do=do)
@@ -154,8 +153,8 @@ class Failover:
             why = self._leaders.greeted(conn, now)
             if why == "":
                 self._ready(conn, now, do)
-            if why or (why := self._leaders.look_after(conn, now, do)):
-                # A leader that was ready and said nothing has had its time: what it has is not waited for any longer.
+            if why or (why := self._leaders.check_alive(conn, now, do)):
+                # A silent old leader has had its time: its jobs do not wait for the grace.
                 self._hang_up(conn, why, now, do, awaited=conn.own)
         for leader in self._rows.values():
             if leader.has_stranded and not self._leaders.is_awaited(leader, now):
@@ -188,20 +187,20 @@ class Failover:
             for job in conn.claimed - self._claims.open.keys():
                 record = self._jobs[job]
                 assert record.at.leader != conn.leader.no
-                assert conn.leader.no in record.may
+                assert conn.leader.no in record.may_have
             assert conn.own or not conn.claimed
         assert self._gate == bool(self._leaders.takers)
 
-    def _finish_step(self, results: list[ResultCame], now: float, do: list[ClientDo]) -> None:
-        self._unfinished.give_up_homeless(do)
+    def _finish_step(self, results: list[ResultReceived], now: float, do: list[ClientDo]) -> None:
+        self._unfinished.give_up_unplaced(do)
         if self._claims.news:
             self._claims.news = False
             self._claims.judge(now, do)
         if self._search.news:
             self._replies.settle(now)
         self._unfinished.send_unsent(do)
-        if self._unfinished.unsent.picky:
-            self._unfinished.judge_picky(now, do)
+        if self._unfinished.unsent.by_need:
+            self._unfinished.judge_needs(now, do)
         gather(self._conns, results, do)
         if len(self._rows) > 1:
             self._leaders.watch_trials(now)
@@ -209,15 +208,15 @@ class Failover:
             for no in list(self._removed):
                 if not self._has_work(self._rows[no]):
                     self._part(self._rows[no], now, do)
-            self._unfinished.give_up_homeless(do)
+            self._unfinished.give_up_unplaced(do)
             self._unfinished.send_unsent(do)
             gather(self._conns, [], do)
-        may = bool(self._leaders.look())
+        may = bool(self._leaders.find_takers())
         if may != self._gate:
             self._gate = may
             do.append(ev.SubmitGate(may))
 
-    # What the user wants.
+    # Events of the user.
 
     def _handle_rare(self, event: ClientEvent, now: float, do: list[ClientDo]) -> None:
         match event:
@@ -247,7 +246,7 @@ class Failover:
                 self._handle_from(event, now, do)
 
     def _add(self, no: LeaderNo, name: str, now: float, do: list[ClientDo]) -> None:
-        if len(self._rows) == 1 and no not in self._rows:  # The only one got everything, and was not asked.
+        if len(self._rows) == 1 and no not in self._rows:  # The only leader got all jobs without a search.
             for conn in self._conns.values():
                 if conn.ready and conn.takes_finds:
                     self._replies.search_missed(conn, now)
@@ -265,10 +264,10 @@ class Failover:
         if not leader.serves:
             self._part(leader, now, do)
 
-    # What the leaders say and do.
+    # Events of connections.
 
     def _handle_from(self, event: ClientEvent, now: float, do: list[ClientDo]) -> None:
-        """What a connection says after it was hung up is nobody's any more."""
+        """Events of a closed connection are ignored."""
         assert isinstance(event, _FROM_LEADER)
         conn = self._conns.get(event.conn)
         if conn is None:
@@ -279,7 +278,7 @@ class Failover:
         if isinstance(event, ev.LeaderWritten):
             self._replies.written(conn)
             return
-        conn.heard_at = now
+        conn.received_at = now
         match event:
             case ev.Welcomed() if not conn.own:
                 conn.own = True
@@ -301,21 +300,21 @@ class Failover:
             case ev.Unfit():
                 self._replies.does_not_fit(conn, event, now, do)
             case ev.FilesWanted(job=job) if conn.full:
-                taken(conn, job)  # It has room. However long the files take, others need not wait for them.
+                note_accepted(conn, job)  # The leader has room. Other jobs need not wait for these files.
             case ev.QuestionAnswered():
                 self._questions.answered(event, do)
             case _:
                 pass
 
     def _ready(self, conn: LeaderConnection, now: float, do: list[ClientDo]) -> None:
-        """It serves from now on."""
+        """The leader serves from now on."""
         leader = conn.leader
         self._leaders.ready(conn, now, do)
         leader.has_stranded = False
         if conn.own:
             if cancels := [job for job in leader.cancels if not self._is_wanted_from(leader, job)]:
                 do.append(ev.SendCancels(conn.id, cancels))
-            # An id that is under way again must not be confirmed for what it was before.
+            # An id that is in use again must not be confirmed for its earlier job.
             if confirmed := [job for job in leader.confirmed if not self._is_wanted_from(leader, job)]:
                 do.append(ev.SendConfirms(conn.id, confirmed))
         self._replies.serves(conn, now)
@@ -325,18 +324,18 @@ class Failover:
         self._claims.judge(now, do)
 
     def _is_wanted_from(self, leader: LeaderRow, job: JobId) -> bool:
-        """May what was called off there before be wanted from it again?"""
+        """May a job that was cancelled at this leader be wanted from it again?"""
         return job in self._claims.open or self._unfinished.is_wanted_from(leader, job)
 
-    # They are lost.
+    # Lost connections.
 
     def _hang_up(self, conn: LeaderConnection, why: str, now: float, do: list[ClientDo], *, awaited: bool) -> None:
         do.append(ev.HangUp(conn.id, why))
         self._lost(conn.id, why, now, do, awaited=awaited)
 
     def _lost(self, conn_id: ConnId, why: str, now: float, do: list[ClientDo], *, awaited: bool = True) -> None:
-        told: list[ClientDo] = []
-        lost = self._leaders.lost(conn_id, why, now, told)
+        away: list[ClientDo] = []
+        lost = self._leaders.lost(conn_id, why, now, away)
         if lost is None:
             return
         leader, conn = lost
@@ -344,20 +343,20 @@ class Failover:
             if not awaited or leader.removed:
                 leader.lost_at = -math.inf
             self._unfinished.strand(conn, now, do)
-        do += told
+        do += away
         if leader.removed:
             self._part(leader, now, do)
         else:
             self._no_answer_from(leader, now, do)
 
     def _has_work(self, leader: LeaderRow) -> bool:
-        """Does it have a job that we wait for, or has it not said yet that it does not know it?"""
+        """Does the leader have a job that we wait for, or an open claim?"""
         if leader.in_flight or leader.conn is None:
             return bool(leader.in_flight)
         return not leader.conn.claimed.isdisjoint(self._claims.open)
 
     def _part(self, leader: LeaderRow, now: float, do: list[ClientDo]) -> None:
-        """It has nothing of ours any more, or is not there: it is no longer waited for."""
+        """The leader has none of our jobs any more, or is not connected: remove it for good."""
         conn = leader.conn
         self._removed.discard(leader.no)
         self._leaders.drop(leader)
@@ -366,7 +365,7 @@ class Failover:
         self._no_answer_from(leader, now, do)
 
     def _no_answer_from(self, leader: LeaderRow, now: float, do: list[ClientDo]) -> None:
-        """Whatever it was asked, others have to be asked, or there is nobody left to wait for."""
+        """Open questions, claims and searches at this leader go to others, or end."""
         self._search.news = True
         self._questions.lost(leader.no, do)
         self._claims.judge(now, do)

@@ -1,9 +1,9 @@
 """Which of a client's jobs is with which leader, and where does it go when that one does not have it any more?
 
-What was sent stays where it is while its connection lives. After the grace others adopt it, under the same id and as
-the same bytes: a leader attaches a job that it knows and answers one that it has finished. So losing a connection
-costs time and nothing else, and losing a leader at worst a second run. `may` remembers which others may have a job:
-they are claimed from when they come back, and those that did not bring the first result are told to let it go.
+A sent job stays with its leader while the connection lives. After the grace another leader adopts it, with the same id
+and the same bytes: a leader attaches a job that it knows and answers one that it has finished. A lost connection costs
+only time, a lost leader at worst a second run. `may_have` lists other leaders that may have a job: each gets a claim
+when it is back, and all but the one with the first result get a cancel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from wakugumi.core.ids import JobId
 
 
 class UnfinishedJobs:
-    """The jobs that this client has submitted. How each leader is, and how many it may get, is known to `leaders`."""
+    """Jobs submitted by this client. `leaders` knows the state of each leader and how many jobs it may get."""
 
     def __init__(self, leaders: Leaders) -> None:
         self.records: dict[JobId, UnfinishedJob] = {}
@@ -32,13 +32,13 @@ class UnfinishedJobs:
         self._leaders = leaders
         self._rows = leaders.rows
         self._conns = leaders.conns
-        self._homeless: list[JobId] = []
-        """In this step: meant for a leader that does not take them."""
+        self._unplaced: list[JobId] = []
+        """Jobs in this step whose only leader does not take them."""
 
     # A job is given to a leader.
 
     def submit_to(self, job: JobId, frame: bytes, no: LeaderNo, do: list[ClientDo]) -> None:
-        """It is meant for this leader only."""
+        """Submit a job that no other leader may get."""
         assert job not in self.records
         leader = self._rows.get(no)
         if leader is None or leader.line is None or leader.removed:
@@ -48,15 +48,14 @@ class UnfinishedJobs:
         self.send(job, record, leader.line)
 
     def send(self, job: JobId, record: UnfinishedJob, conn: LeaderConnection) -> None:
-        """Submit it there."""
         leader = conn.leader
         self.give(job, record, leader)
         conn.submit(job, record.frame)
-        if record.may and leader.no not in record.may:
+        if record.may_have and leader.no not in record.may_have:
             leader.adopted += 1
 
     def give(self, job: JobId, record: UnfinishedJob, leader: LeaderRow) -> None:
-        """It is with this leader from now on."""
+        """The job is with this leader from now on."""
         leader.in_flight += 1
         if job in leader.cancels:
             del leader.cancels[job]
@@ -67,14 +66,14 @@ class UnfinishedJobs:
     def send_unsent(self, do: list[ClientDo]) -> None:
         probed = self._leaders.to_probe()
         queues = self.unsent
-        if not (queues.easy or queues.picky or probed):
+        if not (queues.without_need or queues.by_need or probed):
             return
-        takers = self._leaders.look()
+        takers = self._leaders.find_takers()
         takers += [conn.leader for conn in probed]
         takers.sort(key=lambda leader: leader.no)
-        for needs, queue in queues.picky.items():
+        for needs, queue in queues.by_need.items():
             self._send_queue(queue, takers, needs)
-        self._send_queue(queues.easy, takers, 0)
+        self._send_queue(queues.without_need, takers, 0)
         for conn in probed:
             if not conn.probing:
                 self._leaders.full_over(conn, do)
@@ -94,60 +93,60 @@ class UnfinishedJobs:
             if (leader.on_trial or has_enough) and leader in takers:
                 takers.remove(leader)
 
-    def judge_picky(self, now: float, do: list[ClientDo]) -> None:
-        """Give up those that nobody takes, once nobody else is about to be met: one that is away has its grace."""
-        some_come = self._leaders.some_may_come(now)
+    def judge_needs(self, now: float, do: list[ClientDo]) -> None:
+        """Give up jobs that no leader takes, once no other leader is expected: a lost one has its grace."""
+        is_expected = self._leaders.expects_leader(now)
         conns = [leader.conn for leader in self._rows.values() if leader.conn is not None and not leader.removed]
-        for needs, queue in list(self.unsent.picky.items()):
-            if not (some_come or any(conn.takes(needs) for conn in conns)):
+        for needs, queue in list(self.unsent.by_need.items()):
+            if not (is_expected or any(conn.takes(needs) for conn in conns)):
                 while (record := self.unsent.head(queue, needs)) is not None:
                     job = queue.popleft()
-                    self._leaders.call_off(job, record.may)
+                    self._leaders.call_off(job, record.may_have)
                     self.give_up(job, *self.unsent.unfit[needs], do)
             if not queue:
-                del self.unsent.picky[needs]
+                del self.unsent.by_need[needs]
 
-    # It is not with its leader any more.
+    # A job is not with its leader any more.
 
     def find_place(self, job: JobId, record: UnfinishedJob, now: float, denied: LeaderConnection | None = None) -> None:
-        """It is with nobody any more: another one may have it all the same, or be back with it in time.
+        """The job has no leader now: another one may have it as well, or may be back with it in time.
 
-        One that has `denied` to know it gets it again, if it takes jobs: what was sent over its connection before this
-        one may still be read, and two leaders would run it.
+        A leader that `denied` to know the job gets it again, if it takes jobs: it may still read what was sent over the
+        connection before this one, and then two leaders would run the job.
         """
         rows = self._rows
         if (home := rows.get(record.at.leader)) is not None and home.serves:
             home.in_flight -= 1
-        for no in record.may:
+        for no in record.may_have:
             conn = rows[no].conn
             if conn is not None and job in conn.claimed:
                 conn.claimed.remove(job)
                 self.give(job, record, rows[no])
                 return
-        for no in record.may:
+        for no in record.may_have:
             if not rows[no].serves and self._leaders.is_awaited(rows[no], now):
                 record.at = Stranded(no)
                 rows[no].has_stranded = True
                 return
         record.at = UNSENT
         if record.only:
-            self._homeless.append(job)
+            self._unplaced.append(job)
         elif record.given and not (record.needs or self.search.is_settled(job)):
-            record.at = SEARCHED  # A leader that came meanwhile was asked, and has not answered yet.
+            record.at = SEARCHED  # A leader that connected meanwhile was asked, and has not answered yet.
             self.search.jobs[job] = None
-        elif denied is not None and denied.leader in self._leaders.look() and not record.needs:
+        elif denied is not None and denied.leader in self._leaders.find_takers() and not record.needs:
             self.send(job, record, denied)
         else:
             self.unsent.add(job, record)
 
     def strand(self, lost: LeaderConnection, now: float, do: list[ClientDo]) -> None:
-        """What this connection carried waits for its leader, or for another one that has it as well."""
+        """Jobs of this lost connection wait for its leader, or for another one that has them as well."""
         leader = lost.leader
         for job, record in list(self.records.items()):
             if record.at.leader == leader.no:
-                record.add_may(leader.no)
+                record.add_may_have(leader.no)
                 if record.is_cancelled:
-                    self._leaders.call_off(job, record.may)
+                    self._leaders.call_off(job, record.may_have)
                     self.give_up(job, "cancelled", "it was cancelled, and its connection was lost", do)
                 else:
                     self.find_place(job, record, now)
@@ -155,27 +154,27 @@ class UnfinishedJobs:
                 leader.remember_cancel(job)
 
     def grace_over(self, leader: LeaderRow, now: float) -> None:
-        """What waits for it goes to whichever leader serves first (SPEC K5)."""
+        """Jobs that wait for this leader go to the first that serves (SPEC K5)."""
         leader.has_stranded = False
         for job, record in self.records.items():
             if type(record.at) is Stranded and record.at.leader == leader.no:
                 self.find_place(job, record, now)
 
     def part_from(self, leader: LeaderRow, now: float) -> None:
-        """It is one of ours no longer."""
+        """The leader is removed."""
         for job, record in self.records.items():
-            if leader.no in record.may:
-                record.drop_may(leader.no)
+            if leader.no in record.may_have:
+                record.drop_may_have(leader.no)
             if record.at.leader == leader.no:
                 self.find_place(job, record, now)
 
-    def give_up_homeless(self, do: list[ClientDo]) -> None:
-        while self._homeless:
-            job = self._homeless.pop()
+    def give_up_unplaced(self, do: list[ClientDo]) -> None:
+        while self._unplaced:
+            job = self._unplaced.pop()
             if job in self.records:
                 self.give_up(job, "no-leader", "the leader that it was meant for does not take it", do)
 
-    # It ends.
+    # A job ends.
 
     def cancel(self, job: JobId, do: list[ClientDo]) -> None:
         record = self.records.get(job)
@@ -184,27 +183,27 @@ class UnfinishedJobs:
         home = self._rows.get(record.at.leader)
         waits = home is not None and home.conn is not None and job in home.conn.later
         if home is not None and type(record.at) is Sent and not waits:
-            self._leaders.call_off(job, [no for no in record.may if no != home.no])
+            self._leaders.call_off(job, [no for no in record.may_have if no != home.no])
             if (line := home.line) is not None:
                 record.cancel()
                 line.cancels.append(job)
-            else:  # It may turn out to be one of ours, whose welcome was slow.
+            else:  # The peer may be a leader of our own whose Welcome was slow.
                 self._leaders.call_off(job, [home.no])
                 self.give_up(job, "cancelled", "it was cancelled here; an old leader cannot be told", do)
         else:
-            # A leader may have it all the same: from a connection before this one, or from an earlier life.
+            # A leader may have the job from a connection before this one, or from an earlier life.
             self._leaders.call_off(job, self._rows)
             self.give_up(job, "cancelled", "it was cancelled before it was sent", do)
 
     def is_answer(self, job: JobId, record: UnfinishedJob, conn: LeaderConnection) -> bool:
-        """Is a result from there what we wait for? It may be of an earlier run under the same id: from a leader that
-        has nothing to do with this one, or that was told to let the earlier one go. That one is asked again."""
+        """Is a result from this leader the awaited one? It may belong to an earlier run under the same id: if the
+        leader has nothing to do with this run, or got a cancel of the earlier run. Then a claim follows."""
         no = conn.leader.no
         at = record.at
         if at.leader != no:
-            return no in record.may or job in conn.claimed
+            return no in record.may_have or job in conn.claimed
         if conn.own and job in conn.later:
-            return False  # It was not yet told which request is meant: this may be of another one under the same id.
+            return False  # The leader does not have the request yet: the result may be of another one with the same id.
         if type(at) is Sent and at.doubted:
             record.at = msgspec.structs.replace(at, doubted=False)
             conn.claims.append(job)
@@ -212,9 +211,9 @@ class UnfinishedJobs:
         return True
 
     def ended(self, job: JobId, record: UnfinishedJob, by: LeaderNo) -> None:
-        """Its result came, and not from the only leader that may have it: the others are told to let it go."""
+        """A result arrived, not from the only leader that may have the job: cancel it at the others."""
         self._leave(job, record)
-        for no in {record.at.leader, *record.may} - {by, ANY_LEADER}:
+        for no in {record.at.leader, *record.may_have} - {by, ANY_LEADER}:
             self._leaders.call_off(job, [no])
             leader = self._rows[no]
             if (line := leader.line) is not None:
@@ -227,7 +226,7 @@ class UnfinishedJobs:
         do.append(ev.GiveUp(job, code, text))
 
     def _leave(self, job: JobId, record: UnfinishedJob) -> None:
-        """It is nobody's any more."""
+        """Remove the job from all places."""
         self.records.pop(job, None)
         self.unsent.drop_stale_names()
         if record.given:
@@ -237,14 +236,14 @@ class UnfinishedJobs:
             home.in_flight -= 1
         for conn in self._conns.values():
             conn.claimed.discard(job)
-            conn.probing.discard(job)  # A full leader that is waited for on its account would be waited for for ever.
+            conn.probing.discard(job)  # Otherwise a full leader would never finish its probe.
 
     # For its neighbours and tests.
 
     def is_wanted_from(self, leader: LeaderRow, job: JobId) -> bool:
-        """May a job that was called off there before be wanted from it again?"""
+        """May a job that was cancelled at this leader be wanted from it again?"""
         record = self.records.get(job)
-        return record is not None and (record.at.leader in {ANY_LEADER, leader.no} or leader.no in record.may)
+        return record is not None and (record.at.leader in {ANY_LEADER, leader.no} or leader.no in record.may_have)
 
     def check(self) -> None:
         self.search.check()
@@ -252,8 +251,8 @@ class UnfinishedJobs:
         in_flight = dict.fromkeys(self._rows, 0)
         searched = 0
         for job, record in self.records.items():
-            assert all(no in self._rows for no in record.may)
-            assert len(set(record.may)) == len(record.may)
+            assert all(no in self._rows for no in record.may_have)
+            assert len(set(record.may_have)) == len(record.may_have)
             match record.at:
                 case Sent(no):
                     assert self._rows[no].serves
@@ -261,7 +260,7 @@ class UnfinishedJobs:
                     in_flight[no] += 1
                 case Stranded(no):
                     assert self._rows[no].has_stranded
-                    assert no in record.may
+                    assert no in record.may_have
                 case _ if record.at is SEARCHED:
                     assert record.given
                     assert not record.needs

@@ -1,6 +1,6 @@
 """What does a client know of one of its leaders, and of the connection to it?
 
-Data, and what follows from it alone: `leaders` and `failover` change it.
+Data and simple properties: `leaders` and `failover` change them.
 """
 
 from __future__ import annotations
@@ -19,76 +19,75 @@ from wakugumi.core.ids import ConnId, JobId
 from wakugumi.limits.wire import GIVEN_BYTES_MAX
 
 CONFIRMED_MAX: Final = 10_000
-"""Confirms, and cancels, that are remembered for a leader, in case its connection is lost: more than buffers hold."""
+"""Confirms, and cancels, to remember for a leader in case its connection is lost: more than buffers hold."""
 
 NEEDS_BLOBS: Final = 1
-"""Of a job whose files do not fit a frame."""
+"""The job's files do not fit a frame."""
 NEEDS_ENV: Final = 2
-"""Of a job that sets variables."""
+"""The job sets variables."""
 
 
 class LeaderConnection(msgspec.Struct, eq=False):
-    """A connection that stands, from its hello on."""
+    """An established connection, from its hello on."""
 
     id: ConnId
     leader: LeaderRow
     greeted_at: float
-    heard_at: float
-    told_cap: int
+    received_at: float
+    sent_cap: int
     ready: bool = False
     own: bool = False
-    """The leader said welcome: it speaks our own types."""
+    """The leader sent a Welcome: it speaks our own types."""
     takes_cap: bool = False
     takes_blobs: bool = False
     takes_env: bool = False
     takes_finds: bool = False
     proven: bool = False
-    """It brought a result, though it never said welcome: an old leader, and not something else that listens."""
+    """The peer sent a result without a Welcome: an old leader, not some other program."""
     given_at: float | None = None
-    """Since when it has a job, while it is not proven."""
+    """Since when an unproven leader has a job."""
     blocked: bool = False
     unwritten_bytes: int = 0
-    """Jobs that it was given since the last ones were written. From GIVEN_BYTES_MAX on it is given no more."""
+    """Bytes of jobs sent since the last `LeaderWritten`. From GIVEN_BYTES_MAX on no more are sent."""
     later: dict[JobId, None] = {}
-    """Jobs that are its own all the same, and are sent when they are: it knows them, or is an old leader that may."""
-    tells: bool = False
-    """It is told when they are."""
+    """Jobs of this leader to send after `LeaderWritten`: it knows them, or is an old leader that may know them."""
+    awaits_written: bool = False
+    """`TellWhenLeaderWritten` was requested."""
     beat_at: float = 0.0
     frames: list[bytes] = []
     claims: list[JobId] = []
     cancels: list[JobId] = []
     confirms: list[JobId] = []
     finds: list[JobId] = []
-    """What this step has gathered for it."""
-    sought: dict[JobId, float] = {}
-    """Jobs that it was asked for and has said nothing of yet, and when it was asked, the oldest first."""
+    """Content gathered in this step: frames, claims, cancels, confirms and finds."""
+    open_finds: dict[JobId, float] = {}
+    """Unanswered finds with the time of asking, the oldest first."""
     late: bool = False
-    """It has not answered the oldest of these questions in time."""
+    """The oldest find was not answered in time."""
     missed: bool = False
-    """It was not asked for some jobs, because it was late."""
+    """Some jobs were not asked for, because the leader was late."""
     claimed: set[JobId] = set()
-    """Jobs that it was asked for and is not the one to do: others have them, or nobody knows who has. It has not said
-    that it does not know them."""
+    """Unanswered claims of jobs that other leaders have, or that an unknown leader has."""
     full: bool = False
     full_delay_s: float = 0.0
-    """How long it was left alone the last time; 0 if it has since taken all that it was offered."""
+    """Length of the last pause after a refusal; 0 if the leader has since taken all offered jobs."""
     full_until: float | None = None
     probes: int = 1
-    """How many jobs a full leader is offered at once: doubled while it takes them all."""
+    """Number of jobs to offer a full leader at once: doubled while it takes them all."""
     probing: set[JobId] = set()
     waiting: str = ""
-    """Why it is full, as the user was told: the code of a refusal."""
+    """Code of the refusal that was reported to the user; empty if the leader is not full."""
 
     def takes(self, needs: int) -> bool:
         return bool((self.takes_blobs or not needs & NEEDS_BLOBS) and (self.takes_env or not needs & NEEDS_ENV))
 
     @property
     def is_written_to(self) -> bool:
-        """It has still to read what it was given, and is given nothing more before."""
+        """The leader has still to read earlier frames, and gets no more before."""
         return self.blocked or self.unwritten_bytes >= GIVEN_BYTES_MAX
 
     def submit(self, job: JobId, frame: bytes) -> None:
-        """Now, or when there is room."""
+        """Send the job now, or after `LeaderWritten`."""
         if self.unwritten_bytes >= GIVEN_BYTES_MAX:
             self.later[job] = None
         else:
@@ -97,42 +96,40 @@ class LeaderConnection(msgspec.Struct, eq=False):
 
 
 class LeaderRow(msgspec.Struct, eq=False):
-    """One row of the table."""
-
     no: LeaderNo
     key: int
-    """What its name becomes in the hash of an id."""
+    """Hash of the leader's name, mixed with that of a job's id."""
     sent: Sent
     accepted: Sent
-    """The stages of jobs that it has, shared by most of them."""
+    """Stages of this leader's jobs, shared by most of them."""
     dial_at: float | None = 0.0
     tried_at: float = math.inf
-    """When it was dialled first, ever or since it served."""
+    """Time of the first attempt to connect, ever or since the leader served."""
     dialling: ConnId | None = None
     conn: LeaderConnection | None = None
     failures: int = 0
     answered: bool = False
-    """It brought a result, though it never said welcome."""
+    """The leader sent a result without a Welcome."""
     silent_left: int = 0
-    """How many connections without a welcome are still left before one is taken as that of an old leader."""
+    """Number of connections without a Welcome to close before one counts as an old leader."""
     hello_cap: int = 0
     share: int = 0
     in_flight: int = 0
     """Jobs that its connection carries."""
     adopted: int = 0
-    """Jobs that it was given because another leader was lost with them."""
+    """Jobs taken over from a lost leader."""
     lost_at: float = -math.inf
-    """When it ceased to serve; what it had then waits for it until the grace is over."""
+    """When the leader stopped serving; its jobs wait for it until the grace is over."""
     has_stranded: bool = False
     removed: bool = False
     on_trial: bool = False
-    """Nothing is known of it but that it listens: it gets one job at a time."""
+    """The leader is unproven: it gets one job at a time."""
     cancels: dict[JobId, None] = {}
-    """Given up here while it may still have them. It is told over every next connection, and not only once: nothing
-    that it says proves that it has kept it, and it may be another leader by then."""
+    """Jobs given up here that the leader may still have. The cancels are repeated over every later connection: no
+    answer proves that the leader has stored them, and it may have been replaced."""
     confirmed: deque[JobId] = msgspec.field(default_factory=lambda: deque(maxlen=CONFIRMED_MAX))
-    """The last confirms. They are said again over the next connection: a leader that missed them, or died before it had
-    kept them, would keep those results for us."""
+    """The last confirms, repeated over the next connection: a leader that missed them, or died before it had stored
+    them, would keep those results for us."""
 
     @property
     def serves(self) -> bool:
@@ -140,13 +137,13 @@ class LeaderRow(msgspec.Struct, eq=False):
 
     @property
     def line(self) -> LeaderConnection | None:
-        """Where our own types may be said."""
+        """The connection, if the leader speaks our own types."""
         conn = self.conn
         return conn if conn is not None and conn.ready and conn.own else None
 
     @property
     def is_coming(self) -> bool:
-        """It is tried for the first time since it was there, or ever: nobody knows yet whether it serves."""
+        """The first attempt to connect, ever or since the leader served, has not failed yet."""
         return not self.serves and not self.failures and not self.removed
 
     def remember_cancel(self, job: JobId) -> None:
@@ -156,7 +153,7 @@ class LeaderRow(msgspec.Struct, eq=False):
 
 
 class KnownLeader(msgspec.Struct, frozen=True):
-    """How a leader is, for people."""
+    """State of a leader, for users."""
 
     leader: LeaderNo
     share: int
@@ -166,19 +163,19 @@ class KnownLeader(msgspec.Struct, frozen=True):
 
 
 def gather(
-    conns: Mapping[ConnId, LeaderConnection], results: list[ev.ResultCame], do: list[ClientDo]
-) -> list[ev.ResultCame]:
-    """Ask for what this step has gathered; gives the list for the next results."""
+    conns: Mapping[ConnId, LeaderConnection], results: list[ev.ResultReceived], do: list[ClientDo]
+) -> list[ev.ResultReceived]:
+    """Move gathered content into effects; returns the list for the next results."""
     for conn in conns.values():
-        # Frames that were gathered after a cancel may be of the same job, which is wanted again.
+        # Frames gathered after a cancel may submit the same job again.
         if conn.cancels:
             do.append(ev.SendCancels(conn.id, conn.cancels))
             conn.cancels = []
         if conn.frames:
             do.append(ev.SendFrames(conn.id, conn.frames))
             conn.frames = []
-            if conn.unwritten_bytes >= GIVEN_BYTES_MAX and not conn.tells:
-                conn.tells = True
+            if conn.unwritten_bytes >= GIVEN_BYTES_MAX and not conn.awaits_written:
+                conn.awaits_written = True
                 do.append(ev.TellWhenLeaderWritten(conn.id))
         if conn.claims:
             do.append(ev.SendClaims(conn.id, conn.claims))
@@ -197,8 +194,8 @@ def gather(
     return results
 
 
-def taken(conn: LeaderConnection, job: JobId) -> None:
-    """A leader that was full took a job. When it took all it was offered, it is offered twice as many."""
+def note_accepted(conn: LeaderConnection, job: JobId) -> None:
+    """A full leader took a job. When it has taken all offered jobs, it is offered twice as many."""
     if job in conn.probing:
         conn.probing.remove(job)
         if not conn.probing and conn.full_until is None:

@@ -1,11 +1,10 @@
-"""How is each of a client's leaders, and how many jobs may it get? (SPEC K2, K6)
+"""Is each of a client's leaders connected, and how many jobs may it get? (SPEC K2, K6)
 
     dial_at ──► dialling ──► conn, greeting ──► conn, ready: it serves
        ▲            │               │                 │
        └────────────┴───────────────┴─────────────────┘   0.5, 1, 2 … 30 s later, each leader by itself
 
-The cap is divided over those that serve, and told to them. This file knows how many jobs a leader has, and not which:
-that is the business of `jobs`.
+Each serving leader gets its share of the cap. This file knows how many jobs a leader has; `jobs` knows which.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ from wakugumi.limits.client import (
 from wakugumi.limits.wire import GIVEN_BYTES_MAX, HEARTBEAT_S, SILENCE_MAX_S
 
 SAYS_NOTHING: Final = "it takes connections and says nothing"
-"""Whatever listens there may be anything: it is not sent the jobs of our user, unless that says that it is old."""
+"""A silent port may belong to any program: the user's jobs are not sent there, unless `old_leader` is set."""
 
 _GOLDEN: Final = 0x9E37_79B9_7F4A_7C15
 _BITS_64: Final = 2**64 - 1
-"""Of multiplicative hashing: a product's high bits depend on all bits of its factors."""
+"""Multiplicative hashing: a product's high bits depend on all bits of its factors."""
 
 Choice: TypeAlias = Literal["least", "round-robin"]
-"""Who gets the next job: whoever has the least of its share in flight, or each in turn."""
+"""The next job goes to the leader with the smallest part of its share in flight, or to each in turn."""
 
 
 class Leaders:
-    """The table. An `embedded` leader is our own child: see `failover`."""
+    """The table of leaders. An `embedded` leader is our own child: see `failover`."""
 
     def __init__(
         self,
@@ -59,13 +58,13 @@ class Leaders:
         embedded: bool,
         old_leader: bool = False,
     ) -> None:
-        """`old_leader`: one that says nothing is an old one. Else it must have brought a result before."""
+        """`old_leader`: a silent leader counts as an old one even if it has never sent a result."""
         assert cap > 0
-        self._believes = old_leader
+        self._trusts_old = old_leader
         self.rows: dict[LeaderNo, LeaderRow] = {}
         self.conns: dict[ConnId, LeaderConnection] = {}
         self.takers: list[LeaderRow] = []
-        """Those that take jobs now, in the order of their numbers."""
+        """Leaders that take jobs now, in the order of their numbers."""
         self._chance = chance
         self._grace_s = grace_s
         self._cap = cap
@@ -86,15 +85,15 @@ class Leaders:
             )
 
     def drop(self, leader: LeaderRow) -> None:
-        """It is one of ours no longer."""
+        """The leader is removed for good."""
         del self.rows[leader.no]
         if leader.conn is not None:
             del self.conns[leader.conn.id]
 
-    # It comes and goes.
+    # Connections.
 
     def dial(self, now: float, do: list[ClientDo]) -> None:
-        """Those whose time has come."""
+        """Connect to leaders whose pause is over."""
         due = [leader for leader in self.rows.values() if leader.dial_at is not None and leader.dial_at <= now]
         for leader in due:
             leader.dial_at = None
@@ -111,13 +110,15 @@ class Leaders:
         for leader in self.rows.values():
             if leader.dialling == conn_id:
                 leader.dialling = None
-                leader.conn = LeaderConnection(conn_id, leader, greeted_at=now, heard_at=now, told_cap=leader.hello_cap)
+                leader.conn = LeaderConnection(
+                    conn_id, leader, greeted_at=now, received_at=now, sent_cap=leader.hello_cap
+                )
                 self.conns[conn_id] = leader.conn
                 return
-        do.append(ev.HangUp(conn_id, "it was removed while it was dialled"))
+        do.append(ev.HangUp(conn_id, "the leader was removed while it was dialled"))
 
     def ready(self, conn: LeaderConnection, now: float, do: list[ClientDo]) -> None:
-        """The greeting is over. A welcome that comes late makes an old leader an own one."""
+        """The greeting is over. A late Welcome turns an old leader into one of our own."""
         leader = conn.leader
         conn.ready = True
         if conn.own:
@@ -129,7 +130,7 @@ class Leaders:
         self.divide(do)
 
     def prove(self, conn: LeaderConnection) -> None:
-        """It brought a result, so it is a leader, if an old one."""
+        """The leader sent a result, so it is a leader, though an old one."""
         conn.proven = conn.leader.answered = True
         conn.given_at = None
         conn.leader.failures = 0
@@ -137,7 +138,7 @@ class Leaders:
     def lost(
         self, conn_id: ConnId, why: str, now: float, do: list[ClientDo]
     ) -> tuple[LeaderRow, LeaderConnection | None] | None:
-        """The leader, and the connection if it stood; None if it was nobody's."""
+        """The leader, and the connection if it was established; None if the connection is unknown."""
         conn = self.conns.pop(conn_id, None)
         if conn is None:
             found = next((leader for leader in self.rows.values() if leader.dialling == conn_id), None)
@@ -159,14 +160,14 @@ class Leaders:
             do.append(ev.Away(leader.no, why, delay_s))
         return leader, conn
 
-    def look_after(self, conn: LeaderConnection, now: float, do: list[ClientDo]) -> str:
-        """Time has passed: say that we live. Why it must be left, if it must. A greeting may be over: see `greeted`."""
+    def check_alive(self, conn: LeaderConnection, now: float, do: list[ClientDo]) -> str:
+        """Send a heartbeat if due. Returns why the connection must be closed, or empty."""
         if conn.full_until is not None and conn.full_until <= now:
             conn.full_until = None
         if self._embedded or not conn.ready:
             return ""
         if conn.own:
-            if conn.heard_at + SILENCE_MAX_S <= now:
+            if conn.received_at + SILENCE_MAX_S <= now:
                 return f"the leader was silent for {SILENCE_MAX_S:.0f} s"
             if conn.beat_at <= now:
                 conn.beat_at = now + HEARTBEAT_S
@@ -176,17 +177,17 @@ class Leaders:
         return ""
 
     def greeted(self, conn: LeaderConnection, now: float) -> str | None:
-        """The time for a welcome is over: empty if it is taken as an old leader, or why it is left. None if not yet."""
+        """The time for a Welcome is over: empty for an old leader, or why the connection is closed. None if not yet."""
         leader = conn.leader
         if conn.ready or self._embedded or conn.greeted_at + self._welcome_within_s(leader) > now:
             return None
         if leader.silent_left:
             leader.silent_left -= 1
             return f"the leader did not greet within {WELCOME_AGAIN_WITHIN_S:.0f} s"
-        return "" if self._believes or leader.answered else SAYS_NOTHING
+        return "" if self._trusts_old or leader.answered else SAYS_NOTHING
 
     def watch_trials(self, now: float) -> None:
-        """Since when has a leader that we know nothing of had a job?"""
+        """Note since when each unproven leader has had a job."""
         for conn in self.conns.values():
             if not conn.own and conn.ready:
                 if not conn.leader.in_flight or conn.proven:
@@ -209,26 +210,26 @@ class Leaders:
             if not conn.ready:
                 times.append(conn.greeted_at + self._welcome_within_s(conn.leader))
             elif conn.own:
-                times.append(min(conn.beat_at, conn.heard_at + SILENCE_MAX_S))
+                times.append(min(conn.beat_at, conn.received_at + SILENCE_MAX_S))
             elif (mute_at := self._mute_at(conn)) is not None:
                 times.append(mute_at)
         return min(times, default=None)
 
     def is_awaited(self, leader: LeaderRow, now: float) -> bool:
-        """Is there still time for it to come back to what it has? Without others there is all the time it needs."""
+        """May the leader still come back to its jobs? The only leader always may."""
         return now < leader.lost_at + self._grace_s or len(self.rows) == 1
 
-    def some_may_come(self, now: float) -> bool:
-        """Is another leader about to be met? One that is away has its grace, and its end is woken for."""
-        some_come = False
+    def expects_leader(self, now: float) -> bool:
+        """May another leader still connect? A lost one may during its grace; sets `has_stranded` to wake at its end."""
+        is_expected = False
         for leader in self.rows.values():
             if not leader.serves and not leader.removed and now < leader.lost_at + self._grace_s:
-                leader.has_stranded = some_come = True
-            some_come |= leader.is_coming
-        return some_come
+                leader.has_stranded = is_expected = True
+            is_expected |= leader.is_coming
+        return is_expected
 
     def call_off(self, job: JobId, leaders: Iterable[LeaderNo]) -> None:
-        """Nobody wants it from these any more; those that are away are told when they come back."""
+        """Cancel the job at these leaders; a disconnected one gets the cancel when it is back."""
         for no in leaders:
             leader = self.rows[no]
             leader.remember_cancel(job)
@@ -239,21 +240,21 @@ class Leaders:
         return [KnownLeader(row.no, row.share, row.in_flight, row.adopted, row.removed) for row in self.rows.values()]
 
     def _welcome_within_s(self, leader: LeaderRow) -> float:
-        is_waited_for = leader.silent_left or not (self._believes or leader.answered)
+        is_waited_for = leader.silent_left or not (self._trusts_old or leader.answered)
         return WELCOME_AGAIN_WITHIN_S if is_waited_for else WELCOME_WITHIN_S
 
     def _mute_at(self, conn: LeaderConnection) -> float | None:
-        """When an unknown leader that says nothing is left, because others could do its job."""
+        """When an unproven, silent leader is disconnected, because others could do its job."""
         if conn.given_at is None or len(self.rows) == 1:
             return None
         if not any(other is not conn and other.ready and (other.own or other.proven) for other in self.conns.values()):
             return None
-        return max(conn.given_at, conn.heard_at) + MUTE_MAX_S
+        return max(conn.given_at, conn.received_at) + MUTE_MAX_S
 
-    # It gets jobs.
+    # Shares and choice.
 
     def divide(self, do: list[ClientDo]) -> None:
-        """The cap over those that serve, evenly: the first ones get what is left over (SPEC K2)."""
+        """Divide the cap evenly over serving leaders: the first ones get the remainder (SPEC K2)."""
         serving = [leader for leader in self.rows.values() if leader.serves and not leader.removed]
         for leader in self.rows.values():
             leader.share = 0
@@ -261,12 +262,12 @@ class Leaders:
             leader.share = self._cap // len(serving) + (at < self._cap % len(serving))
             conn = leader.conn
             assert conn is not None
-            if conn.takes_cap and leader.share and leader.share != conn.told_cap:
-                conn.told_cap = leader.share
+            if conn.takes_cap and leader.share and leader.share != conn.sent_cap:
+                conn.sent_cap = leader.share
                 do.append(ev.SendCap(conn.id, leader.share))
 
     def _expected_share(self, dialled: LeaderRow) -> int:
-        """Its share if it will serve, and with it all that are tried now."""
+        """Share of a leader that is being dialled, if all that are connected or dialled will serve."""
         there = [
             leader
             for leader in self.rows.values()
@@ -274,8 +275,8 @@ class Leaders:
         ]
         return self._cap // len(there) + (there.index(dialled) < self._cap % len(there))
 
-    def look(self) -> list[LeaderRow]:
-        """Find out anew who takes jobs."""
+    def find_takers(self) -> list[LeaderRow]:
+        """Find the leaders that take jobs now."""
         several = len(self.rows) > 1
         takers: list[LeaderRow] = []
         for leader in self.rows.values():
@@ -283,7 +284,7 @@ class Leaders:
             if conn is None or not conn.ready:
                 continue
             leader.on_trial = several and not (conn.own or conn.proven)
-            # What `is_written_to` says, in full: this is asked seven times per step.
+            # `is_written_to`, written out: this runs seven times per step.
             if conn.blocked or conn.unwritten_bytes >= GIVEN_BYTES_MAX:
                 continue
             if conn.full or leader.removed or not leader.share:
@@ -294,8 +295,8 @@ class Leaders:
         return takers
 
     def choose(self, needs: int = 0, given: JobId | None = None, first: LeaderNo = ANY_LEADER) -> LeaderRow | None:
-        """Who gets the next job (SPEC K2), of those that take what it `needs`. A job whose id was `given` goes
-        to the one of its hash, or to the one that had it `first`, unless that is ahead of the others."""
+        """The leader that gets the next job (SPEC K2), of those that meet its `needs`. A job whose id was `given` goes
+        to the leader of its hash, or to the one that had it `first`, unless that has more load than the others."""
         takers = self._takers_of(needs) if needs else self.takers
         if len(takers) <= 1:
             return takers[0] if takers else None
@@ -313,7 +314,7 @@ class Leaders:
         return chosen
 
     def _takers_of(self, needs: int) -> list[LeaderRow]:
-        """If all of the cap is with others, one of them gets a single job all the same: the others cannot take it."""
+        """If the whole cap is with others, one fitting leader gets a single job all the same: no other can take it."""
         takers = [leader for leader in self.takers if leader.conn is not None and leader.conn.takes(needs)]
         if takers:
             return takers
@@ -325,7 +326,7 @@ class Leaders:
                 return [leader]
         return []
 
-    # It is full.
+    # Full leaders.
 
     def to_probe(self) -> list[LeaderConnection]:
         """Full leaders that may be offered a few jobs again."""
@@ -339,12 +340,12 @@ class Leaders:
         ]
 
     def refused(self, conn: LeaderConnection, code: str, text: str, now: float, do: list[ClientDo]) -> None:
-        """It takes no jobs now."""
+        """The leader takes no jobs now."""
         conn.full = True
-        if conn.waiting != code:  # Said once, and not for every job and every probe.
+        if conn.waiting != code:  # Reported once, not for every job and every probe.
             conn.waiting = code
             do.append(ev.Waiting(conn.leader.no, code, text))
-        if conn.full_until is None:  # The first refusal of this round; the others only follow it.
+        if conn.full_until is None:  # The first refusal of this round.
             conn.full_delay_s = min(max(2 * conn.full_delay_s, FULL_RETRY_FIRST_S), FULL_RETRY_MAX_S)
             conn.full_until = now + with_jitter(conn.full_delay_s, self._chance())
             conn.probes = 1
@@ -372,12 +373,12 @@ class Leaders:
             assert conn.full or not (conn.probing or conn.full_until is not None)
             assert conn.full == bool(conn.waiting)
             assert not any((conn.frames, conn.claims, conn.cancels, conn.confirms, conn.finds))
-            assert conn.tells == (conn.unwritten_bytes >= GIVEN_BYTES_MAX)
-            assert conn.tells or not conn.later
+            assert conn.awaits_written == (conn.unwritten_bytes >= GIVEN_BYTES_MAX)
+            assert conn.awaits_written or not conn.later
         shares = [leader.share for leader in self.rows.values() if leader.serves and not leader.removed]
         assert not shares or sum(shares) == self._cap
         assert not shares or max(shares) - min(shares) <= 1
-        assert self.takers == list(self.look())
+        assert self.takers == list(self.find_takers())
 
 
 def _by_hash(takers: list[LeaderRow], job: JobId, first: LeaderNo) -> LeaderRow:

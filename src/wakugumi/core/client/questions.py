@@ -1,6 +1,6 @@
 """Which of a client's questions is with which leader, so that each of them is answered or given up?
 
-All of them may be asked twice: what a lost leader was asked is asked of another one.
+A question to a lost leader goes to another one: every question may be asked twice.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ class OpenQuestions:
             do.append(ev.AnswerQuestion(event.ask, event.refused, event.payload))
 
     def lost(self, leader: LeaderNo, do: list[ClientDo]) -> None:
-        """What this leader was asked, others have to be asked."""
+        """Send the open questions of this leader to others."""
         for question in self._open.values():
             if question.asked == leader:
                 question.asked = ANY_LEADER
         self.send(do)
 
     def send(self, do: list[ClientDo]) -> None:
-        """Those that nobody was asked yet."""
+        """Send questions that no leader has yet."""
         for ask, question in list(self._open.items()):
             if question.asked:
                 continue
-            whom = [self._rows[question.wanted]] if question.wanted in self._rows else list(self._rows.values())
+            candidates = [self._rows[question.wanted]] if question.wanted in self._rows else list(self._rows.values())
             if question.wanted and question.wanted not in self._rows:
                 del self._open[ask]
                 do.append(ev.NoAnswer(ask, "no-leader", "the leader was removed"))
-            elif (line := next((leader.line for leader in whom if leader.line is not None), None)) is not None:
+            elif (line := next((leader.line for leader in candidates if leader.line is not None), None)) is not None:
                 question.asked = line.leader.no
                 do.append(ev.SendFrames(line.id, [question.frame]))
-            elif whom and all(leader.serves for leader in whom):
+            elif candidates and all(leader.serves for leader in candidates):
                 del self._open[ask]
                 do.append(ev.NoAnswer(ask, "not-supported", "the leader is an old one and answers no questions"))

@@ -28,8 +28,7 @@ class Credit:
         """Slots that the leader may use."""
         self.offered = 0
         """Slots that this step adds to `credit`. Zero between steps, unless the connection is full: a machine that
-        cannot
-        send its results takes no more work."""
+        cannot send its results takes no more work."""
         self.held: list[float] = []
         """Latest time at which each held slot is offered, earliest first."""
         self.keeps = False

@@ -126,8 +126,7 @@ class FinishedJobs:
 
     def deliver(self, job: JobId) -> None:
         """An old leader got the result, and never confirms (F9). The peer may have been a leader of our own that died
-        before
-        its Welcome, so the next leader may fetch the result."""
+        before its Welcome, so the next leader may fetch the result."""
         if self._settle(job) is not None and job in self._done and len(self._earlier) < FOUND_MAX:
             self._earlier[job] = None
 

@@ -64,8 +64,7 @@ class JobsHere:
 
     def repeat(self, job: JobId, payload: bytes) -> None:
         """A job that is here is assigned again. A job that has not begun begins with the last payload; the end of a
-        running
-        job decides whether it answers that payload."""
+        running job decides whether it answers that payload."""
         if job in self.cancelling:
             self.cancelling[job] = payload
         elif job in self.running:

@@ -29,13 +29,13 @@ class LineToLeader:
     """One connection at a time. After a leader of our own, connections without a greeting are closed a few times before
     the next one counts as an old leader: an old leader gets results once, and they are forgotten."""
 
-    __slots__ = ("_silent_left", "beat_at", "greeted_by", "heard_at", "kind", "leaving")
+    __slots__ = ("_silent_left", "beat_at", "greeted_by", "kind", "leaving", "received_at")
 
     def __init__(self) -> None:
         self.kind = LeaderKind.DOWN
         self.leaving = False
         """This machine takes no more jobs."""
-        self.heard_at = 0.0
+        self.received_at = 0.0
         self.beat_at = _NEVER
         """Time of the next heartbeat."""
         self.greeted_by = _NEVER
@@ -60,7 +60,7 @@ class LineToLeader:
         self.kind = LeaderKind.OWN
         self._silent_left = SILENT_LEFT
         self.greeted_by = _NEVER
-        self.heard_at = now
+        self.received_at = now
         self.heartbeat_sent(now)
 
     def heartbeat_sent(self, now: float) -> None:
@@ -80,13 +80,13 @@ class LineToLeader:
         if self.greeted_by <= now and self._silent_left:
             self._silent_left -= 1
             return f"the leader did not greet within {WELCOME_AGAIN_WITHIN_S:.0f} s"
-        if self.kind is LeaderKind.OWN and self.heard_at + SILENCE_MAX_S <= now:
+        if self.kind is LeaderKind.OWN and self.received_at + SILENCE_MAX_S <= now:
             return f"nothing heard from the leader for {SILENCE_MAX_S:.0f} s"
         return ""
 
     def wake_at(self) -> float:
         at = min(self.beat_at, self.greeted_by)
-        return min(at, self.heard_at + SILENCE_MAX_S) if self.kind is LeaderKind.OWN else at
+        return min(at, self.received_at + SILENCE_MAX_S) if self.kind is LeaderKind.OWN else at
 
     def check(self) -> None:
         assert (self.kind is LeaderKind.OWN) == (self.beat_at < _NEVER)

@@ -111,8 +111,7 @@ class Resending:
 
     def settle(self, jobs: Sequence[JobId]) -> bool:
         """The leader has confirmed these. False if no result can follow: a result waits only while others are in flight
-        or
-        the connection is full."""
+        or the connection is full."""
         if not self._under_way:
             return False
         for job in jobs:

@@ -148,13 +148,13 @@ class Slots:
         if isinstance(event, ev.ProgramEnded):
             self._assignments.ended(event, now)
         elif isinstance(event, ev.Assigned):
-            self._line.heard_at = now
+            self._line.received_at = now
             if self._line.kind is LeaderKind.OWN:
                 self._assignments.assign(event.job, event.payload, event.slots, now)
             elif self._line.kind is not LeaderKind.DOWN:
                 self._assigned_by_old(event, now)
         elif isinstance(event, ev.ResultsConfirmed):
-            self._line.heard_at = now
+            self._line.received_at = now
             self._answers.confirm(event.jobs)
         elif isinstance(event, ev.ResultsWritten):
             self._answers.written()
@@ -165,14 +165,14 @@ class Slots:
         elif isinstance(event, ev.ResultLoaded):
             self._assignments.loaded(event, now)
         elif isinstance(event, ev.LeaderAlive):
-            self._line.heard_at = now
+            self._line.received_at = now
         elif isinstance(event, ev.Cancelled):
-            self._line.heard_at = now
+            self._line.received_at = now
             for job in event.jobs:
                 if job not in self.state.callers.ours:
                     self._assignments.cancel(job, now)
         elif isinstance(event, ev.Fetched):
-            self._line.heard_at = now
+            self._line.received_at = now
             self._answers.fetch(event.jobs)
         elif isinstance(event, ev.Opened):
             self._line.opened(now)
@@ -181,7 +181,7 @@ class Slots:
         elif isinstance(event, ev.Probed):
             self.state.health.probed(event.why, now)
         elif isinstance(event, ev.RestKnown):
-            self._line.heard_at = now
+            self._line.received_at = now
             self._assignments.rest_known(now)
         elif isinstance(event, ev.LinkLost):
             self._lost()

@@ -45,7 +45,7 @@ async def test_a_job_is_started_once_and_ends_with_its_result(one: OneBook) -> N
     assert (len(one.book.unfinished), one.book.request_bytes) == (1, 5)
     one.book.accepted([A])
     await job.accepted()
-    result = ev.ResultCame(ONE, A, b"")
+    result = ev.ResultReceived(ONE, A, b"")
     one.book.deliver([result, result])
     assert (await job).item == "item"
     assert (len(one.book.unfinished), one.book.request_bytes) == (0, 0)
@@ -59,7 +59,7 @@ async def test_another_request_under_the_same_id_is_a_conflict(one: OneBook) -> 
 
 async def test_a_result_that_cannot_be_read_is_a_failed_one(one: OneBook) -> None:
     job, _ = one.book.start(request(), None)
-    one.book.deliver([ev.ResultCame(ONE, A, b"\xff")])
+    one.book.deliver([ev.ResultReceived(ONE, A, b"\xff")])
     assert (await job).reason == "bad-result"
 
 

@@ -83,9 +83,9 @@ async def test_a_connection_that_opens_says_hello_and_is_told_of(one: OneLine) -
 
 
 async def test_frames_become_events(one: OneLine) -> None:
-    assert one.hear(fr.RESULT, A, payload=b"r") == [ev.ResultCame(ONE, A, b"r")]
+    assert one.hear(fr.RESULT, A, payload=b"r") == [ev.ResultReceived(ONE, A, b"r")]
     assert one.hear(fr.RECEIPT, payload=pack_ids([A])) == [ev.Receipts(ONE, (A,))]
-    assert one.hear(fr.HEARTBEAT) == [ev.Heard(ONE)]
+    assert one.hear(fr.HEARTBEAT) == [ev.HeartbeatReceived(ONE)]
     assert one.hear(fr.FOUND, subject="known", payload=pack_ids([A])) == [ev.JobsFound(ONE, "known", (A,))]
     assert one.hear(fr.ASK, A, "refused", b"no") == [ev.QuestionAnswered(ONE, A, True, b"no")]
 

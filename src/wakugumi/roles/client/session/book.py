@@ -96,7 +96,7 @@ class JobBook:
             if job is not None:
                 job.accept()
 
-    def deliver(self, results: Sequence[ev.ResultCame]) -> None:
+    def deliver(self, results: Sequence[ev.ResultReceived]) -> None:
         jobs = self.unfinished
         conn, leader, place = ConnId(0), "", ""
         for event in results:

@@ -140,11 +140,11 @@ class LeaderLine:
         kind = frame.type
         if kind == fr.RESULT:
             # Not JobId(…): on the busiest path of all, a name costs as much as the event.
-            self._post(ev.ResultCame(self._conn, frame.corr_id, frame.payload))  # type: ignore[arg-type]
+            self._post(ev.ResultReceived(self._conn, frame.corr_id, frame.payload))  # type: ignore[arg-type]
         elif kind == fr.RECEIPT:
             self._post(ev.Receipts(self._conn, unpack_ids(frame.payload)))
         elif kind == fr.HEARTBEAT:
-            self._post(ev.Heard(self._conn))
+            self._post(ev.HeartbeatReceived(self._conn))
         elif kind == fr.REFUSAL:
             self._refused(frame)
         elif kind == fr.ASK:
@@ -164,7 +164,7 @@ class LeaderLine:
             log.warning("%s sent a frame of type %d, which is ignored", link.peer, kind)
 
     def on_alive(self, _link: Link) -> None:
-        self._post(ev.Heard(self._conn))
+        self._post(ev.HeartbeatReceived(self._conn))
 
     def on_blocked(self, _link: Link, blocked: bool) -> None:
         self._post(ev.LeaderBlocked(self._conn, blocked))
@@ -188,7 +188,7 @@ class LeaderLine:
         if told.status != PROGRESS:
             self._post(ev.QuestionAnswered(self._conn, frame.corr_id, False, frame.payload))
             return
-        self._post(ev.Heard(self._conn))
+        self._post(ev.HeartbeatReceived(self._conn))
         self._told.questions.progress(frame.corr_id, told)
 
     def _refused(self, frame: Frame) -> None:
