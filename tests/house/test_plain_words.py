@@ -31,7 +31,6 @@ ALLOWED: dict[str, tuple[int, int, int]] = {
     "adapters/port": (4, 0, 0),
     "adapters/programs": (34, 1, 0),
     "app": (13, 1, 0),
-    "app/drill": (23, 0, 0),
     "app/work": (27, 1, 0),
     "core/leader": (25, 0, 1),
     "roles/client": (73, 1, 1),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from wakugumi.app.drill.marks import Marks
-from wakugumi.app.drill.tally import Cause, Count, count, rows
+from wakugumi.app.drill.tally import Cause, Count, count
 
 Told = Callable[..., Count]
 
@@ -166,7 +166,7 @@ def test_what_the_others_did_while_one_was_frozen_is_compared_with_before(told: 
     found = told("\n".join([*lines[:100], "100.00 freeze leader-2.1 0", *lines[100:], "130.00 go leader-2.1 0"]), 175)
     assert found.through_freeze is not None
     assert (found.through_freeze.before, found.through_freeze.after, found.through_freeze.for_s) == (10, 5, 30)
-    assert ("others while one was frozen", "50%") in {row[:2] for row in rows(found)}
+    assert ("others while one was frozen", "50%") in {row[:2] for row in found.rows()}
 
 
 def test_a_kill_after_the_second_run_explains_nothing(told: Told) -> None:
@@ -268,7 +268,7 @@ def test_a_process_that_ended_by_itself_is_told(told: Told) -> None:
 
 
 def test_the_table_says_what_each_row_means(told: Told) -> None:
-    table = rows(told(TWICE.format(between="1.20 kill leader.1 0\n1.30 up leader.1 0")))
+    table = told(TWICE.format(between="1.20 kill leader.1 0\n1.30 up leader.1 0")).rows()
     shown = {what.strip(): number for what, number, _ in table}
     assert shown["lost"] == "0"
     assert shown["executions beyond one"] == "1"

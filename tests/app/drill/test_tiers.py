@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from wakugumi.app.drill.marks import END, KILL, START, DrillMark
-from wakugumi.app.drill.tiers import FAULTS, TierCount, answer_number, count_runs, struck_by, tier_rows
+from wakugumi.app.drill.tiers import FAULTS, TierCount, answer_number, count_runs, struck_by
 from wakugumi.app.serve.tiers import GATEWAY, GROUP, NODE, Tiers, parts_of
 
 
@@ -88,7 +88,7 @@ def test_a_second_run_without_any_death_is_wrong() -> None:
 def test_what_must_not_be_is_said(count: TierCount, said: str) -> None:
     assert said in count.wrong[0]
     assert "it ended before these faults: node, leader, group, gateway" in count.wrong
-    assert len(tier_rows(count)) == 11
+    assert len(count.rows()) == 11
 
 
 def test_an_answer_is_good_only_with_what_the_program_wrote() -> None:

@@ -1,12 +1,12 @@
-"""The client of a drill: a process of its own, so that it can be killed too.
+"""How does the client of a drill submit jobs? As a process of its own, so that it can be killed too.
 
 It uses what every user has, in the two ways in which jobs are handed in:
 
-    held   submitted, and waited for: what the leader forgets, the library sends again
+    held   submitted, and waited for: a job that the leader forgets is sent again by the library
     left   submitted over a connection that is closed once the leader has accepted the job, and asked for by its id:
-           from then on only the leader knows the request, and whatever it forgets is missing
+           from then on only the leader knows the request, and a forgotten job is missing
 
-All that it learns is marked at once, so that its next life, under the same client id, goes on where it was killed.
+All events are marked at once, so that its next life, under the same client id, goes on where it was killed.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from wakugumi.wire.untrusted_json import read_json
 CLIENT_ID: Final = "drill"
 HELD_AT_ONCE: Final = 200
 LEFT_AT_ONCE: Final = 25
-"""What one connection hands in before it is closed."""
+"""Jobs that one connection submits before it is closed."""
 LEAVING_AT_ONCE: Final = 4
 LEFT_EVERY: Final = 2
 LEFT_EVERY_OF_SEVERAL: Final = 10
-"""Which jobs are left. To leave one is to wait for its receipt, and one of several leaders may be frozen: this shall
-not hold up what the others do."""
+"""Which jobs are left. Leaving a job waits for its receipt, and one of several leaders may be frozen: the others must
+not be delayed by that."""
 _LOOK_EVERY_S: Final = 0.02
 CONNECT_WITHIN_S: Final = 60.0
-"""Longer than anybody stays away: a client that finds no leader would only be started again."""
+"""Longer than a leader stays away: a client that finds none would only be started again."""
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """What the client is told when it starts, as JSON in its first argument."""
+    """The task of the client, as JSON in its first argument."""
 
     leader: str
     marks: str

@@ -1,10 +1,11 @@
-"""`waku drill`: is nothing lost, whoever dies and whenever? Real processes find out. (SPEC O4)
+"""`waku drill`: are jobs lost when a process dies, at any time? Real processes are killed to find out. (SPEC O4)
 
     plan ─────────► fleet ─────────► marks ─────────► tally ─────────► table
     faults, from    leader, workers  what happened,   what became      and exit code 1 if
     one seed        and a client     by all of them   of every job     something is wrong
 
-Each is a file beside this one, `drill_*.py`. Here are the options, the loop that lets the faults happen, and the end.
+Each is a file beside this one. Here are the options, the loop that makes the faults happen, and the report. With
+--groups the drill is that of tiers.py.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from wakugumi.app.drill.client import Orders
 from wakugumi.app.drill.fleet import CLIENT, KINDS, LEADER, Fleet, Member, State, grid_fleet
 from wakugumi.app.drill.marks import DrillMark, Marks, now
 from wakugumi.app.drill.plan import DrillOptions, Fault, ahead, plan
-from wakugumi.app.drill.tally import OK, Count, count, rows
-from wakugumi.app.drill.tiers import FAULTS, TierCount, TierDrill, TierWanted, tier_rows
+from wakugumi.app.drill.tally import OK, Count, count
+from wakugumi.app.drill.tiers import TierCount, TierDrill
 from wakugumi.app.flags import with_settings
 from wakugumi.app.options import Shown
 from wakugumi.app.serve.guarded import guarded
@@ -59,26 +60,18 @@ LEADERS_MAX: Final = 10
 _LOOK_EVERY_S: Final = 0.01
 _STOPS_PER_KILL: Final = 0.2
 _BY_SIGNAL: Final = 128
-"""Exit codes from here on: nobody was left to clean up."""
+"""Exit codes from here on: the drill itself was killed, and did not clean up."""
 
 
 class DrillReport(msgspec.Struct, frozen=True):
-    """What `-o json` shows."""
+    """The answer with `-o json`."""
 
     passed: bool
     wrong: list[str]
-    seed: int
+    seed: int | msgspec.UnsetType
+    """Unset for groups, whose faults come in a fixed order."""
     folder: str
-    count: Count
-
-
-class TierReport(msgspec.Struct, frozen=True):
-    """What `-o json` shows of groups."""
-
-    passed: bool
-    wrong: list[str]
-    folder: str
-    count: TierCount
+    count: Count | TierCount
 
 
 @with_settings
@@ -142,17 +135,6 @@ def drill(
     logs.start(asking, quiet=True)
     if sys.platform != "linux":
         raise ConfigError("a drill needs Linux: it finds and stops processes through /proc")
-    if groups:
-        tiers = TierWanted(
-            jobs=_within("jobs", jobs, 1, JOBS_MAX),
-            groups=_within("groups", groups, 2, GROUPS_MAX),
-            nodes=_within("nodes", nodes, 1, NODES_MAX),
-            slots=_within("slots", slots, 1, CREDIT_MAX),
-            away_s=_within("away", away, 0.0, 3600.0),
-            job_ms=_within("job-ms", job_ms, 0.0, 3_600_000.0),
-            patience_s=_within("patience", patience, 1.0, 86_400.0),
-        )
-        return _guarded(lambda folder: _drill_tiers(tiers, folder, keep, asking.output), keep)
     wanted = DrillOptions(
         jobs=_within("jobs", jobs, 1, JOBS_MAX),
         leaders=_within("leaders", leaders, 1, LEADERS_MAX),
@@ -169,29 +151,26 @@ def drill(
         keep=keep,
         memory=leader_memory,
         output=asking.output,
+        groups=_within("groups", groups, 2 if groups else 0, GROUPS_MAX),
+        nodes=_within("nodes", nodes, 1, NODES_MAX),
     )
     if freeze and leaders == 1:
         raise ConfigError("--freeze needs --leaders 2 or more: with one, nobody is left to go on meanwhile")
-    return _guarded(lambda folder: _drill(wanted, folder), keep)
-
-
-def _guarded(drill: Callable[[Path], bool], keep: bool) -> int:
-    """Whatever becomes of the drill itself, nothing that it started outlives it."""
     folder = Path(tempfile.mkdtemp(prefix="waku-drill-"))
-    code = guarded(lambda: _in_folder(drill, folder, keep))
+    code = guarded(lambda: _in_folder(wanted, folder))
     if code >= _BY_SIGNAL and not keep:
         shutil.rmtree(folder, ignore_errors=True)
     return code
 
 
-def _in_folder(drill: Callable[[Path], bool], folder: Path, keep: bool) -> int:
+def _in_folder(wanted: DrillOptions, folder: Path) -> int:
     kept = True
     try:
-        passed = drill(folder)
-        kept = keep or not passed
+        passed = _passes(wanted, folder)
+        kept = wanted.keep or not passed
         return 0 if passed else EXIT_JOB_FAILED
     except Stopped:
-        kept = keep
+        kept = wanted.keep
         say("stopped: all that the drill had started has ended")
         return EXIT_INTERRUPTED
     finally:
@@ -201,33 +180,30 @@ def _in_folder(drill: Callable[[Path], bool], folder: Path, keep: bool) -> int:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _drill(wanted: DrillOptions, folder: Path) -> bool:
-    found = _Drill(wanted, folder).found()
-    _show(wanted, found, str(folder) if wanted.keep or found.wrong else "")
-    return not found.wrong
-
-
-def _drill_tiers(wanted: TierWanted, folder: Path, keep: bool, shown: str) -> bool:
-    say(
-        f"{one(wanted.jobs, 'job')} through a gateway, {one(wanted.groups, 'group')} of {one(wanted.nodes, 'node')} "
-        f"with {one(wanted.slots, 'slot')} each; killed are {', '.join(FAULTS)}"
-    )
-    found = run(TierDrill(wanted, folder).run())
+def _passes(wanted: DrillOptions, folder: Path) -> bool:
+    """Run the drill, and show its outcome. Raises Stopped."""
+    found = run(TierDrill(wanted, folder).run()) if wanted.groups else _Drill(wanted, folder).found()
     wrong = found.wrong
-    match shown:
+    match wanted.output:
         case "json":
-            json_out(TierReport(not wrong, wrong, str(folder) if keep or wrong else "", found))
+            seed = msgspec.UNSET if wanted.groups else wanted.seed
+            json_out(DrillReport(not wrong, wrong, seed, str(folder) if wanted.keep or wrong else "", found))
         case "quiet":
             lines_out([str(number) for number in found.lost])
         case _:
-            table_out(("what", "#number", "meaning"), tier_rows(found))
+            table_out(("what", "#number", "meaning"), found.rows())
     say()
-    _say_verdict(wrong)
+    for sentence in found.notes:
+        say(colour("note:", "yellow"), sentence)
+    for sentence in wrong:
+        say(colour("wrong:", "red"), sentence)
+    if not wrong:
+        say("passed: nothing was lost, and nothing ran twice without need")
     return not wrong
 
 
 class _Drill:
-    """One run: the faults still to come, and what the marks have said so far."""
+    """One run: the faults still to come, and the marks so far."""
 
     def __init__(self, wanted: DrillOptions, folder: Path) -> None:
         self._wanted = wanted
@@ -240,7 +216,7 @@ class _Drill:
         """Accepted, and not finished."""
         self._allowed = 0
         self._last_at = now()
-        """When something last went on: a result, or a fault."""
+        """Time of the last result or fault."""
         self._struck: Counter[str] = Counter()
         self._frozen_until = 0.0
 
@@ -307,7 +283,7 @@ class _Drill:
                 self._last_at = mark.at
 
     def _strike(self, fleet: Fleet, tell: Callable[[str], None]) -> None:
-        """The next fault that is due, meets work, and has somebody to strike: one that has not holds up no other."""
+        """Make the next fault happen that is due, meets work and has a target. One without a target delays no other."""
         if not self._open and len(self._done) < self._wanted.jobs - 1:
             return
         time = now()
@@ -332,8 +308,8 @@ class _Drill:
                 return
 
     def _allow(self, marks: Marks) -> None:
-        """The last job waits for the last fault; if all that was allowed is done, a fault needs more to meet; and while
-        a leader is frozen, the others shall have all the work that they can do."""
+        """Allow more jobs. The last job waits for the last fault; if all allowed jobs are done, a fault needs
+        more to meet; while a leader is frozen, the others get all the work that they can do."""
         allowed = self._wanted.jobs
         if self._faults:
             most = self._faults[0].after + ahead(self._wanted)
@@ -357,27 +333,6 @@ class _Drill:
         what = ("killed the guardian of" if fault.guardian else "killed") if fault.kill else "stopped"
         since = duration(time - self._seen[0].at)
         tell(f"{since}: {what} {target.life} for {fault.away_s:.2f} s; {one(len(self._done), 'job')} finished")
-
-
-def _show(wanted: DrillOptions, found: Count, folder: str) -> None:
-    match wanted.output:
-        case "json":
-            json_out(DrillReport(not found.wrong, found.wrong, wanted.seed, folder, found))
-        case "quiet":
-            lines_out([str(number) for number in found.lost])
-        case _:
-            table_out(("what", "#number", "meaning"), rows(found))
-    say()
-    for sentence in found.notes:
-        say(colour("note:", "yellow"), sentence)
-    _say_verdict(found.wrong)
-
-
-def _say_verdict(wrong: Sequence[str]) -> None:
-    for sentence in wrong:
-        say(colour("wrong:", "red"), sentence)
-    if not wrong:
-        say("passed: nothing was lost, and nothing ran twice without need")
 
 
 def _kinds(text: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@
     (leader-1 … if there are several: each has its own state, and workers are dealt out to them in turn)
 
 Each of them is a Member with one life after the other, `worker-1.1`, `worker-1.2`, and a folder that its lives share.
-Nothing here waits: `look` is called again and again, and does what is due. All that happens is marked.
+No function here waits: `look` is called again and again, and does the acts that are due. All events are marked.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ GUARDED: Final = (WORKER, NODE)
 
 _FIRST_START_WITHIN_S: Final = 30.0
 _WELCOMED: Final = b"the leader speaks version"
-"""What a worker logs when a leader has taken it in."""
+"""Part of the log line of a worker that a leader has welcomed."""
 _BACK_AFTER_S: Final = 0.5
 """When one that ended by itself is started again, as a system's supervisor would."""
 _ID_START: Final = job_id(1)[:24]
 """How the directory of every job begins; the rest is its number."""
 _OURS: Final = ("WAKU_", "WORKER_", "CLIENT_")
-"""Settings of whoever runs the drill: it has its own."""
+"""Settings of the user's shell, which the processes of a drill do not get."""
 _CPU_CAP: Final = "off"
 """All workers share one machine: each would wait for the CPU that the others use."""
 
@@ -83,7 +83,7 @@ class Member:
 
     @property
     def output(self) -> Path:
-        """What this life wrote to stdout."""
+        """File with the stdout of this life."""
         return self._folder / "logs" / f"{self.life}.out"
 
     @property
@@ -173,13 +173,13 @@ class Member:
         return self._process.poll() is not None and not any(_lives(*one) for one in self._dying)
 
     def _lay_out(self) -> None:
-        """What a worker leaves unfinished."""
+        """Mark the jobs that a dead worker left unfinished."""
         for number in unfinished_in(self._folder / self.name) if self.kind in GUARDED else ():
             self._marks.put(dm.CUT, self.life, number)
 
 
 class Fleet:
-    """The processes of a drill. Those that are `first` must be up before the others are started."""
+    """The processes of a drill. The `first` ones must be up before the others are started."""
 
     def __init__(self, members: Sequence[Member], first: Sequence[Member]) -> None:
         self.members = members
@@ -207,7 +207,7 @@ class Fleet:
         return [member for member in self.members if member.kind == kind]
 
     def end(self) -> None:
-        """Nothing of it runs afterwards."""
+        """End all processes, with all below them."""
         for member in reversed(self.members):
             member.end()
 

@@ -1,11 +1,11 @@
-"""What is written down while a drill runs? One line per thing that happened, by all who take part, in one file.
+"""Which events of a drill are written down, and how? One line per event, by all processes, in one file.
 
     1234.56 start worker-2.3 17 4711      the program of job 17 began, as process 4711, on the third life of worker-2
     1234.58 end worker-2.3 17 4711
     1234.60 result client.1 17 OK         the client has its result
     1235.01 kill leader.1
 
-Each line is one append, so the order of the lines is the order of the events, whoever wrote them. The time is that of
+Each line is one append, so the order of the lines is the order of the events of all processes. The time is that of
 the machine since it was started: a shell reads it for nothing, to a hundredth of a second.
 """
 
@@ -38,7 +38,7 @@ GO: Final = "go"
 CUT: Final = "cut"
 """A job that a killed worker had not finished: its directory has no `.done` (SPEC W4)."""
 DIED: Final = "died"
-"""It ended, and nobody had killed it."""
+"""A process ended that was not killed."""
 ALLOW: Final = "allow"
 """Jobs up to this one may be handed in: the others wait for the faults that are to meet them."""
 DRILL: Final = "drill"
@@ -47,19 +47,12 @@ DRILL: Final = "drill"
 # Two processes, the shell and `sleep`, and no third to tell the time: the cheapest that every machine has.
 _SCRIPT: Final = """\
 #!/bin/sh
-read -r now rest < /proc/uptime
-echo "$now start $DRILL_LIFE $1 $$" >> '{marks}'
-[ "$2" = 0 ] || sleep "$2"
-read -r now rest < /proc/uptime
-echo "$now end $DRILL_LIFE $1 $$" >> '{marks}'
-"""
-_READS_ITS_FILE: Final = """\
-#!/bin/sh
-read -r number seconds < "$1"
+number=$1 seconds=$2
+[ $# = 2 ] || read -r number seconds < "$1"
 read -r now rest < /proc/uptime
 echo "$now start $DRILL_LIFE $number $$" >> '{marks}'
 [ "$seconds" = 0 ] || sleep "$seconds"
-echo "$number" > number.txt
+[ $# = 2 ] || echo "$number" > number.txt
 read -r now rest < /proc/uptime
 echo "$now end $DRILL_LIFE $number $$" >> '{marks}'
 """
@@ -91,7 +84,7 @@ class Marks:
         os.write(self._file, f"{now():.3f} {what} {life} {job} {rest}".rstrip().encode() + b"\n")
 
     def new(self) -> list[DrillMark]:
-        """What was written since the last call."""
+        """Marks that were written since the last call."""
         found: list[DrillMark] = []
         while data := os.pread(self._file, 1 << 20, self._read_to):
             self._read_to += len(data)
@@ -113,13 +106,12 @@ def kind_of(life: str) -> str:
     return life.partition(".")[0].partition("-")[0]
 
 
-def write_program(folder: Path, marks: Path, *, reads_its_file: bool = False) -> None:
-    """The program of all jobs: `mark NUMBER SECONDS`, or `mark FILE` with a file that says both."""
+def write_program(folder: Path, marks: Path) -> None:
+    """The program of all jobs: `mark NUMBER SECONDS`, or `mark FILE` with both in a file, which writes number.txt."""
     programs = folder / FOLDER_PROGRAMS
     programs.mkdir()
     path = programs / PROGRAM
-    script = _READS_ITS_FILE if reads_its_file else _SCRIPT
-    path.write_text(script.format(marks=str(marks).replace("'", "'\\''")))
+    path.write_text(_SCRIPT.format(marks=str(marks).replace("'", "'\\''")))
     path.chmod(0o755)
 
 

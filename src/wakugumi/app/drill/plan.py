@@ -1,7 +1,7 @@
-"""Who is struck when? All faults of a drill, from one seed.
+"""Which process is struck when? All faults of a drill, from one seed.
 
-They are spread over the jobs, not over the time: each is due when so many jobs are finished, and until it has come only
-some further jobs may be handed in. So they meet work to the end, on a slow machine as on a fast one.
+The faults are spread over the jobs, not over the time: each is due when so many jobs are finished, and until then only
+some further jobs may be submitted. So they meet work to the end, on a slow machine as on a fast one.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Fault(msgspec.Struct, frozen=True):
     alive_s: float
     """Its target has lived at least this long."""
     freeze: bool = False
-    """A long stop, as of a machine that is cut off. Until it is over nobody else is struck, so that what the others do
-    meanwhile can be measured."""
+    """A long stop, as of a machine that is cut off. No other fault happens meanwhile, so that the work of the others
+    can be measured."""
 
 
 class DrillOptions(msgspec.Struct, frozen=True):
-    """What the options say."""
+    """The options of the command."""
 
     jobs: int
     leaders: int
@@ -63,6 +63,9 @@ class DrillOptions(msgspec.Struct, frozen=True):
     keep: bool
     memory: bool
     output: str
+    groups: int = 0
+    """Groups behind a gateway; 0: a grid without one."""
+    nodes: int = 0
 
 
 def plan(wanted: DrillOptions, chance: random.Random) -> list[Fault]:

@@ -1,10 +1,10 @@
-"""What do a drill's marks say? What became of every job, how often its program ran, and why more than once.
+"""What became of every job of a drill, how often did its program run, and why more than once? The marks tell.
 
 A program may run again for three reasons: its worker was killed before it was done there; or it was done, but the
 killed worker was not back when the leader had waited for as long as it does (SPEC L4); or its leader was away for
 longer than the client waits, and another one adopted the job (SPEC K5). For every other run beyond the first
 the nearest thing to blame is named, in this order: its worker was killed after it was done, the leader was killed
-between the two runs, the client was, somebody was stopped for a while; or nothing at all happened.
+between the two runs, the client was, a process was stopped for a while; or no fault happened.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Count(msgspec.Struct, frozen=True):
     lost: list[int]
     """Accepted, and then forgotten by the leader or never finished."""
     refused: dict[str, int]
-    """What the client was told instead of a result."""
+    """Errors that the client got instead of a result, by code."""
     delivered_twice: list[int]
     """More than one result in one life of the client."""
     never_ran: list[int]
@@ -122,39 +122,74 @@ class Count(msgspec.Struct, frozen=True):
 
     @property
     def wrong(self) -> list[str]:
-        """What must not be, as sentences. Empty if the drill was passed."""
-        found = []
-        if self.lost:
-            found.append(f"{one(len(self.lost), 'accepted job')} lost: {some(self.lost)}")
-        if self.never_accepted:
-            found.append(f"{one(self.never_accepted, 'job')} never accepted")
-        if self.failed:
-            found.append(f"{one(self.failed, 'job')} failed, and the program never does")
-        if self.refused:
-            found.append(f"refused: {', '.join(f'{number} x {code}' for code, number in self.refused.items())}")
-        if self.delivered_twice:
-            found.append(f"results delivered twice, of the jobs {some(self.delivered_twice)}")
-        if self.never_ran:
-            found.append(f"results of programs that never ran, of the jobs {some(self.never_ran)}")
+        """Faults of the grid, as sentences. Empty if the drill was passed."""
+        refused = ", ".join(f"{number} x {code}" for code, number in self.refused.items())
+        kills = sum(self.kills.values())
+        wrongs = [
+            (self.lost, f"{one(len(self.lost), 'accepted job')} lost: {some(self.lost)}"),
+            (self.never_accepted, f"{one(self.never_accepted, 'job')} never accepted"),
+            (self.failed, f"{one(self.failed, 'job')} failed, and the program never does"),
+            (self.refused, f"refused: {refused}"),
+            (self.delivered_twice, f"results delivered twice, of the jobs {some(self.delivered_twice)}"),
+            (self.never_ran, f"results of programs that never ran, of the jobs {some(self.never_ran)}"),
+        ]
+        found = [sentence for is_wrong, sentence in wrongs if is_wrong]
         for cause in (Cause.WORKER_LATER, Cause.LEADER, Cause.CLIENT, Cause.STOPPED, Cause.NOTHING):
             if self.why[cause]:
                 jobs = [job for job, blamed in self.again.items() if blamed is cause]
                 found.append(f"{one(self.why[cause], 'program')} ran again, {_SAID[cause][0]}: {some(jobs)}")
-        if (kills := sum(self.kills.values())) < self.kills_planned:
-            found.append(
-                f"{kills:,} of {one(self.kills_planned, 'planned kill')} happened: less was tried than asked for"
-            )
+        if kills < self.kills_planned:
+            planned = one(self.kills_planned, "planned kill")
+            found.append(f"{kills:,} of {planned} happened: less was tried than asked for")
         if self.died:
             found.append(f"ended without being killed: {', '.join(self.died[:10])}")
         return found
 
     @property
     def notes(self) -> list[str]:
-        """What is allowed, and must be known to whoever compares the numbers."""
+        """Allowed facts that explain the numbers."""
         if self.beyond_one <= self.running_on_killed:
             return []
         ran = f"{one(self.beyond_one, 'execution')} beyond one, and {self.running_on_killed:,} were running on killed"
         return [f"{ran} workers; {self.why[Cause.AWAY]:,} were done on workers that stayed away for too long"]
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """A table for people: count, number, meaning."""
+        shown = [
+            ("jobs", f"{self.jobs:,}", f"the drill took {duration(self.took_s)}"),
+            ("accepted", f"{self.accepted:,}", "the leader said that it has them"),
+            ("finished", f"{self.finished:,}", "the client has a result"),
+            ("lost", f"{len(self.lost):,}", "accepted, and then forgotten or never finished"),
+            ("results delivered twice", f"{len(self.delivered_twice):,}", "to one and the same client"),
+        ]
+        if self.failed:
+            shown.append(("failed", f"{self.failed:,}", "a result that is not OK, of a program that never fails"))
+        killed = ", ".join(f"{number} {kind}" for kind, number in sorted(self.kills.items()))
+        planned = "" if sum(self.kills.values()) == self.kills_planned else f" of {self.kills_planned} planned"
+        shown += [
+            ("kills", f"{sum(self.kills.values()):,}", f"{killed or 'none'}{planned}; by SIGKILL"),
+            ("kills that met work", f"{self.kills_with_work:,}", "some accepted job was unfinished"),
+            ("stops", f"{self.stops:,}", "SIGSTOP, and SIGCONT a little later"),
+            ("running on killed workers", f"{self.running_on_killed:,}", "programs that were cut off"),
+            ("executions", f"{self.executions:,}", "every start of a program left a mark"),
+            ("executions beyond one", f"{self.beyond_one:,}", "programs that ran again, because:"),
+        ]
+        always = {Cause.WORKER, Cause.LEADER}
+        for cause, (because, meaning) in _SAID.items():
+            if self.why[cause] or cause in always:
+                shown.append((f"  {because}", f"{self.why[cause]:,}", meaning))
+        shown.append(("longest pause", duration(self.longest_pause_s), "without a result, as the client saw it"))
+        if (spread := self.to_assignment) is not None:
+            bounds = f"{duration(spread.least)} to {duration(spread.most)}, {one(spread.count, 'time')}"
+            meaning = f"from a restarted leader's listening to its first job; median, of {bounds}"
+            shown.append(("restart to work", duration(spread.median), meaning))
+        if (rates := self.through_freeze) is not None:
+            rate = f"{rates.after:.1f} of {rates.before:.1f} results/s"
+            meaning = f"{rate}, from {FREEZE_LOOK_S:g} s after the freeze on; it took {duration(rates.for_s)}"
+            shown.append(("others while one was frozen", f"{rates.share:.0%}", meaning))
+        if self.died:
+            shown.append(("ended by themselves", f"{len(self.died):,}", "processes that nobody had killed"))
+        return shown
 
 
 class _Run(NamedTuple):
@@ -203,45 +238,6 @@ def count(marks: Sequence[DrillMark], jobs: int, kills_planned: int, leaders: in
         took_s=marks[-1].at - marks[0].at if marks else 0.0,
         through_freeze=_through_freeze(marks),
     )
-
-
-def rows(count: Count) -> list[tuple[str, str, str]]:
-    """A table for people: what, how much, and what it means."""
-    shown = [
-        ("jobs", f"{count.jobs:,}", f"the drill took {duration(count.took_s)}"),
-        ("accepted", f"{count.accepted:,}", "the leader said that it has them"),
-        ("finished", f"{count.finished:,}", "the client has a result"),
-        ("lost", f"{len(count.lost):,}", "accepted, and then forgotten or never finished"),
-        ("results delivered twice", f"{len(count.delivered_twice):,}", "to one and the same client"),
-    ]
-    if count.failed:
-        shown.append(("failed", f"{count.failed:,}", "a result that is not OK, of a program that never fails"))
-    killed = ", ".join(f"{number} {kind}" for kind, number in sorted(count.kills.items()))
-    planned = "" if sum(count.kills.values()) == count.kills_planned else f" of {count.kills_planned} planned"
-    shown += [
-        ("kills", f"{sum(count.kills.values()):,}", f"{killed or 'none'}{planned}; by SIGKILL"),
-        ("kills that met work", f"{count.kills_with_work:,}", "some accepted job was unfinished"),
-        ("stops", f"{count.stops:,}", "SIGSTOP, and SIGCONT a little later"),
-        ("running on killed workers", f"{count.running_on_killed:,}", "programs that were cut off"),
-        ("executions", f"{count.executions:,}", "every start of a program left a mark"),
-        ("executions beyond one", f"{count.beyond_one:,}", "programs that ran again, because:"),
-    ]
-    always = {Cause.WORKER, Cause.LEADER}
-    for cause, (because, meaning) in _SAID.items():
-        if count.why[cause] or cause in always:
-            shown.append((f"  {because}", f"{count.why[cause]:,}", meaning))
-    shown.append(("longest pause", duration(count.longest_pause_s), "without a result, as the client saw it"))
-    if (spread := count.to_assignment) is not None:
-        bounds = f"{duration(spread.least)} to {duration(spread.most)}, {one(spread.count, 'time')}"
-        meaning = f"from a restarted leader's listening to its first job; median, of {bounds}"
-        shown.append(("restart to work", duration(spread.median), meaning))
-    if (rates := count.through_freeze) is not None:
-        rate = f"{rates.after:.1f} of {rates.before:.1f} results/s"
-        meaning = f"{rate}, from {FREEZE_LOOK_S:g} s after the freeze on; it took {duration(rates.for_s)}"
-        shown.append(("others while one was frozen", f"{rates.share:.0%}", meaning))
-    if count.died:
-        shown.append(("ended by themselves", f"{len(count.died):,}", "processes that nobody had killed"))
-    return shown
 
 
 class _Blame:
@@ -353,7 +349,7 @@ def _longest_pause(marks: Iterable[DrillMark]) -> float:
 
 
 class _OpenJobs:
-    """Those that were accepted and are not finished."""
+    """Jobs that are accepted and not finished."""
 
     def __init__(self) -> None:
         self.jobs: set[int] = set()

@@ -1,10 +1,10 @@
-"""`waku drill --groups G`: is nothing lost when a node, a leader, a whole group or the gateway dies? (SPEC O4, G2)
+"""`waku drill --groups G`: are jobs lost when a node, a leader, a whole group or the gateway dies? (SPEC O4, G2)
 
     clients ── HTTP ──► gateway ──► groups ──► nodes        all but the clients are processes, and die by SIGKILL
 
-Every second job is handed in and waited for over one request; the others are handed in, left, and asked for. A client
-that gets no answer, or is told to come again, sends the same job under the same id. The faults are spread over the
-jobs: each is due when so many are done. What happened is marked by all, in one file, and counted in the end.
+Every second job is submitted and waited for over one request; the others are submitted, left, and polled. A client
+without an answer, or with one that says to retry, sends the same job under the same id. The faults are spread over the
+jobs: each is due when so many are done. All events are marked in one file, and counted in the end.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from wakugumi.app.drill import marks as dm
 from wakugumi.app.drill.client import job_id
 from wakugumi.app.drill.fleet import Fleet, State, tiers_fleet
 from wakugumi.app.drill.marks import DrillMark, Marks, now
+from wakugumi.app.drill.plan import DrillOptions
 from wakugumi.app.drill.tally import CLOCK_S, some
 from wakugumi.app.serve.tiers import GATEWAY, GROUP, NODE, TierProcess, Tiers, parts_of
-from wakugumi.app.show.output import duration, one
+from wakugumi.app.show.output import duration, one, say
 from wakugumi.app.show.progress import Tally, progress
 from wakugumi.errors import Lost
 from wakugumi.limits.units import MIB
@@ -52,20 +53,8 @@ _RESULT_BYTES_MAX: Final = 1 * MIB
 _CLIENT: Final = "client.1"
 
 
-class TierWanted(msgspec.Struct, frozen=True):
-    """What the options say."""
-
-    jobs: int
-    groups: int
-    nodes: int
-    slots: int
-    away_s: float
-    job_ms: float
-    patience_s: float
-
-
 class TierCount(msgspec.Struct):
-    """What became of all jobs."""
+    """The outcome of a drill."""
 
     jobs: int
     answered: int = 0
@@ -82,13 +71,13 @@ class TierCount(msgspec.Struct):
     again_cut: int = 0
     """Runs beyond the first, because the node was killed while the one before ran."""
     again_needed: int = 0
-    """Because somebody who knew of the one before was killed meanwhile."""
+    """Runs beyond the first, because a process that knew of the run before was killed meanwhile."""
     again_without_need: list[int] = []
     faults: list[str] = []
 
     @property
     def wrong(self) -> list[str]:
-        """What must not be."""
+        """Faults of the grid, as sentences. Empty if the drill was passed."""
         missing = [fault for fault in FAULTS if fault not in self.faults]
         found = [
             (self.lost, "lost"),
@@ -99,11 +88,35 @@ class TierCount(msgspec.Struct):
         said = [f"{one(len(jobs), 'job')} {what}: {some(jobs)}" for jobs, what in found if jobs]
         return said + ([f"it ended before these faults: {', '.join(missing)}"] if missing else [])
 
+    @property
+    def notes(self) -> list[str]:
+        return []
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """A table for people: count, number, meaning."""
+        return [
+            ("jobs", str(self.jobs), "handed in through the gateway, each under an id of its own"),
+            ("answered", str(self.answered), "with what their program made, if they did not fail"),
+            ("lost", str(len(self.lost)), "must be 0"),
+            ("failed", str(len(self.failed)), "must be 0"),
+            (
+                "asked for again",
+                str(self.asked_again),
+                f"{len(self.differing)} answered otherwise: must be 0",
+            ),
+            ("sent again", str(self.sent_again), "requests that had no answer, or were told to come again"),
+            ("runs", str(self.runs), "of programs, the first of each job included"),
+            ("again: cut", str(self.again_cut), "needed: their node was killed while they ran"),
+            ("again: forgotten", str(self.again_needed), "needed: a process that knew of the run was killed"),
+            ("again: no need", str(len(self.again_without_need)), "must be 0"),
+            ("faults", str(len(self.faults)), ", ".join(self.faults) or "none"),
+        ]
+
 
 class TierDrill:
     """One run."""
 
-    def __init__(self, wanted: TierWanted, folder: Path) -> None:
+    def __init__(self, wanted: DrillOptions, folder: Path) -> None:
         self._wanted = wanted
         self._folder = folder
         tiers = Tiers(wanted.groups, wanted.nodes, wanted.slots, folder / dm.FOLDER_PROGRAMS, dm.PROGRAM, folder)
@@ -117,14 +130,19 @@ class TierDrill:
         self._seen: list[DrillMark] = []
 
     async def run(self) -> TierCount:
-        """Run it, and count. Raises ConfigError if they cannot be started."""
+        """Run it, and count. Raises ConfigError if a process cannot be started."""
         from wakugumi.adapters.http.client import HttpClient
 
+        wanted = self._wanted
+        say(
+            f"{one(wanted.jobs, 'job')} through a gateway, {one(wanted.groups, 'group')} of "
+            f"{one(wanted.nodes, 'node')} with {one(wanted.slots, 'slot')} each; killed are {', '.join(FAULTS)}"
+        )
         path = self._folder / "marks"
         marks = Marks(path)
-        dm.write_program(self._folder, path, reads_its_file=True)
+        dm.write_program(self._folder, path)
         fleet = tiers_fleet(self._folder, marks, self._parts)
-        tally = Tally(self._wanted.jobs)
+        tally = Tally(wanted.jobs)
         drawn = progress(tally)
         tasks, calls = Tasks(), HttpClient()
         try:
@@ -136,8 +154,8 @@ class TierDrill:
                 fleet.look()
                 self._strike(fleet, drawn.say)
                 drawn.show()
-                if now() - self._last_at > self._wanted.patience_s:
-                    drawn.say(f"given up: no result for {duration(self._wanted.patience_s)}")
+                if now() - self._last_at > wanted.patience_s:
+                    drawn.say(f"given up: no result for {duration(wanted.patience_s)}")
                     break
                 await asyncio.sleep(_LOOK_EVERY_S)
             for client in clients:
@@ -171,7 +189,7 @@ class TierDrill:
             self._last_at = now()
 
     async def _answered(self, calls: HttpClient, number: int, *, waits: bool) -> bytes:
-        """Send it, as often as it takes, until it is answered; what came is what it is."""
+        """Send the job as often as it takes until it is answered; returns the body."""
         name = job_id(number)
         while True:
             try:
@@ -213,7 +231,7 @@ class TierDrill:
             return answer.status, await answer.read(_RESULT_BYTES_MAX)
 
     async def _ask_all_again(self, calls: HttpClient) -> None:
-        """One id has one result: whoever asks again gets the same."""
+        """One id has one result, also for a second request."""
         for number, body in list(self._done.items()):
             try:
                 status, again = await self._call(calls, "GET", f"/result/{job_id(number)}")
@@ -228,7 +246,7 @@ class TierDrill:
     def _strike(self, fleet: Fleet, tell: Callable[[str], None]) -> None:
         if not self._faults or len(self._done) < self._faults[0][0]:
             return
-        # One at a time: while another group is away, nobody would be left to go on.
+        # One at a time: with two groups away, none might be left.
         if any(member.state is not State.RUNS or member.seen_up < member.lives for member in fleet.members):
             return
         _, fault = self._faults.pop(0)
@@ -277,29 +295,8 @@ def _knew_of(kill: DrillMark, run: DrillMark) -> bool:
     return kill.life.partition(".")[0] in {node, leader, GATEWAY}
 
 
-def tier_rows(count: TierCount) -> list[tuple[str, str, str]]:
-    """For a table."""
-    return [
-        ("jobs", str(count.jobs), "handed in through the gateway, each under an id of its own"),
-        ("answered", str(count.answered), "with what their program made, if they did not fail"),
-        ("lost", str(len(count.lost)), "must be 0"),
-        ("failed", str(len(count.failed)), "must be 0"),
-        (
-            "asked for again",
-            str(count.asked_again),
-            f"of which {len(count.differing)} were answered otherwise: must be 0",
-        ),
-        ("sent again", str(count.sent_again), "requests that had no answer, or were told to come again"),
-        ("runs", str(count.runs), "of programs, the first of each job included"),
-        ("again: cut", str(count.again_cut), "needed: their node was killed while they ran"),
-        ("again: forgotten", str(count.again_needed), "needed: who knew of their run was killed"),
-        ("again: no need", str(len(count.again_without_need)), "must be 0"),
-        ("faults", str(len(count.faults)), ", ".join(count.faults) or "none"),
-    ]
-
-
 def struck_by(fault: str, parts: Sequence[TierProcess]) -> list[TierProcess]:
-    """Whom a fault kills: of the first group a node or the leader, then the whole second group, or the last."""
+    """Processes that a fault kills: a node or the leader of the first group, the whole second group, or the gateway."""
     last = max(part.group for part in parts)
     match fault:
         case "node":
@@ -318,7 +315,7 @@ def _form(boundary: str, number: int, seconds: float) -> bytes:
 
 
 def answer_number(body: bytes) -> int | None:
-    """What the program wrote, of a result."""
+    """The number that the program wrote, from a result."""
     try:
         with zipfile.ZipFile(io.BytesIO(body)) as archive:
             return int(archive.read("number.txt"))
