@@ -29,7 +29,7 @@ from processes import WAKU, end, start_leader
 from wakugumi.adapters.loop.event_loop import run
 from wakugumi.adapters.loop.signals import on_stop_signals
 from wakugumi.adapters.net.address import parse_address
-from wakugumi.core.leader.admin.questions import AskStatus, AskWorkers
+from wakugumi.core.leader.questions import AskStatus, AskWorkers
 from wakugumi.roles.runner.settings import WorkerSettings
 from wakugumi.roles.runner.worker import Worker
 

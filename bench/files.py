@@ -27,7 +27,8 @@ from environment import disk, machine
 from growth import MIB, growth, random_file, shell_program, timed, tree
 from processes import WAKU, end, start_leader
 from report import markdown_table
-from wakugumi.core.leader.admin.questions import AskCaches, AskStatus, CachesAnswer
+from wakugumi.core.leader.answer_records import CachesAnswer
+from wakugumi.core.leader.questions import AskCaches, AskStatus
 
 PATIENCE_S = 60.0
 WORKERS = 8

@@ -26,7 +26,7 @@ from pathlib import Path
 import wakugumi
 from processes import leading
 from wakugumi.adapters.loop.event_loop import run
-from wakugumi.core.leader.admin.questions import AskStatus
+from wakugumi.core.leader.questions import AskStatus
 from wakugumi.wire import frame as fr
 from wakugumi.wire.messages.hello import WANTS_CLIENT, HelloClient
 from wakugumi.wire.messages.payload import encode

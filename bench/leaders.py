@@ -23,7 +23,7 @@ from contestant import running
 from noop import NoopWorker
 from processes import end, start_leader
 from wakugumi.adapters.loop.event_loop import run
-from wakugumi.core.leader.admin.questions import AskStatus
+from wakugumi.core.leader.questions import AskStatus
 from wakugumi.wire import frame as fr
 from wakugumi.wire.messages.job import write_credit
 

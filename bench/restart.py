@@ -19,8 +19,9 @@ from processes import end, start_leader
 from wakugumi.adapters.journal.journal import Journal
 from wakugumi.adapters.loop.event_loop import run
 from wakugumi.core.ids import ClientId, JobId
-from wakugumi.core.leader.admin.questions import AskStatus, StatusAnswer
+from wakugumi.core.leader.answer_records import StatusAnswer
 from wakugumi.core.leader.journal.entries import KeepJob
+from wakugumi.core.leader.questions import AskStatus
 from wakugumi.core.subject import parse_subject
 from wakugumi.limits.wire import READ_EVENTS_MAX
 

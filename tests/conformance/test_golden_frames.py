@@ -17,7 +17,8 @@ import pytest
 from tests.kit import old_peers
 
 from wakugumi.core.ids import JobId
-from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.leader import answer_records as an
+from wakugumi.core.leader import questions as qu
 from wakugumi.wire import frame as fr
 from wakugumi.wire.frame import Decoder, Frame
 from wakugumi.wire.messages.cache import CachePutHead, CachePutRequest, CachePutResult, Source, Stock, Want
@@ -101,7 +102,7 @@ def an_ask(frame: Frame) -> bytes:
         return encode(read_refusal(frame.payload))
     if any(frame.msg_id):
         return encode(read_question(frame.payload))
-    return again(qu.ExplainAnswer)(frame)
+    return again(an.ExplainAnswer)(frame)
 
 
 def a_row(frame: Frame) -> bytes:

@@ -32,7 +32,7 @@ ALLOWED: dict[str, tuple[int, int, int]] = {
     "adapters/programs": (34, 1, 0),
     "app": (13, 1, 0),
     "app/work": (27, 1, 0),
-    "core/leader": (25, 0, 1),
+    "core/leader": (15, 0, 0),
     "roles/client": (73, 1, 1),
     "roles/leader": (64, 1, 0),
     "roles/runner": (56, 0, 1),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from wakugumi.core.ids import JobId, show_job_id
-from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.leader import questions as qu
 from wakugumi.wire import frame as fr
 from wakugumi.wire.messages.control import read_question
 from wakugumi.wire.messages.hello import Welcome

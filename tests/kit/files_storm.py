@@ -16,8 +16,8 @@ from typing import Any
 from wakugumi.core.files import events as se
 from wakugumi.core.files.machine import FileDistribution
 from wakugumi.core.ids import ConnId, WorkerId
-from wakugumi.core.leader.admin.questions import AskCache, AskDropCache, AskPin
 from wakugumi.core.leader.events import Complain, QuestionAsked, SendAnswer, SendNo
+from wakugumi.core.leader.questions import AskCache, AskDropCache, AskPin
 from wakugumi.core.step import Step
 from wakugumi.core.subject import Pattern, overlaps
 from wakugumi.limits.files import (

@@ -9,10 +9,8 @@ from collections.abc import Sequence
 from wakugumi.core.files import events as se
 from wakugumi.core.files.machine import FileDistribution
 from wakugumi.core.ids import ConnId, WorkerId
-from wakugumi.core.leader.admin.questions import (
-    CacheQuestion,
-)
 from wakugumi.core.leader.events import QuestionAsked
+from wakugumi.core.leader.questions import CacheQuestion
 from wakugumi.core.subject import Pattern
 
 EVERYONE = Pattern("job.assign.>")

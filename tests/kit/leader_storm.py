@@ -18,21 +18,6 @@ from tests.kit.leader_world import job_id, subject, worker_id
 from wakugumi.core.backoff import parse_policies
 from wakugumi.core.ids import ClientId, ConnId, JobId, Tried, Verdict, WorkerId, show_job_id
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.admin.questions import (
-    AskCancel,
-    AskDead,
-    AskDrain,
-    AskDrop,
-    AskExplain,
-    AskJobs,
-    AskLetter,
-    AskRequeue,
-    AskResume,
-    AskStatus,
-    AskStory,
-    AskTop,
-    Question,
-)
 from wakugumi.core.leader.events import LeaderDo, LeaderEvent
 from wakugumi.core.leader.jobs.broadcast import owner_of, part_id
 from wakugumi.core.leader.jobs.not_started import without_shuns
@@ -49,6 +34,21 @@ from wakugumi.core.leader.journal.entries import (
     LeaderKeep,
 )
 from wakugumi.core.leader.machine import LeaderMachine
+from wakugumi.core.leader.questions import (
+    AskCancel,
+    AskDead,
+    AskDrain,
+    AskDrop,
+    AskExplain,
+    AskJobs,
+    AskLetter,
+    AskRequeue,
+    AskResume,
+    AskStatus,
+    AskStory,
+    AskTop,
+    Question,
+)
 from wakugumi.core.leader.records import JobRecord
 from wakugumi.core.leader.scheduling.turn_jobs import is_simple, slots_of
 from wakugumi.core.requirements import Requirements

@@ -16,19 +16,11 @@ from tests.kit.leader_journal import Journal
 from wakugumi.core.backoff import Policies
 from wakugumi.core.ids import ClientId, ConnId, JobId, Verdict, WorkerId, show_job_id
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.admin.questions import (
-    Answer,
-    AskExplain,
-    AskStatus,
-    AskStory,
-    ExplainAnswer,
-    Question,
-    StatusAnswer,
-    StoryAnswer,
-)
+from wakugumi.core.leader.answer_records import Answer, ExplainAnswer, StatusAnswer, StoryAnswer
 from wakugumi.core.leader.events import LeaderDo, LeaderEvent
 from wakugumi.core.leader.journal.entries import LeaderKeep
 from wakugumi.core.leader.machine import LeaderMachine
+from wakugumi.core.leader.questions import AskExplain, AskStatus, AskStory, Question
 from wakugumi.core.leader.scheduling.locality import Holders
 from wakugumi.core.requirements import Requirements
 from wakugumi.core.step import Step

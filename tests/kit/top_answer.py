@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from wakugumi.app.show.top_view import Line, plain
-from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.leader import answer_records as an
 
-WAITED = qu.Spread(1_000, 0.012, 0.043, 1.3)
-
-
-RAN = qu.Spread(1_000, 0.31, 2.2, 75.0)
+WAITED = an.Spread(1_000, 0.012, 0.043, 1.3)
 
 
-def figures(running: int, ended: int, failed: int = 0) -> qu.Figures:
-    recent = qu.Recent(57.0, 20.0, 20.0, 19.5, WAITED, RAN)
-    return qu.Figures(running, ended, ended - failed, failed, 4 * failed, failed, WAITED, RAN, recent)
+RAN = an.Spread(1_000, 0.31, 2.2, 75.0)
 
 
-def worker(number: int) -> qu.WorkerRow:
+def figures(running: int, ended: int, failed: int = 0) -> an.Figures:
+    recent = an.Recent(57.0, 20.0, 20.0, 19.5, WAITED, RAN)
+    return an.Figures(running, ended, ended - failed, failed, 4 * failed, failed, WAITED, RAN, recent)
+
+
+def worker(number: int) -> an.WorkerRow:
     name = f"rack-{number}" if number else ""
     patterns = ["job.assign.calca.>", f"job.assign.calca.rack-{number}"]
-    return qu.WorkerRow(f"{number:08x}-0000", name, "busy", patterns, 20 - number % 21, number % 21, 0.5, 1.0)
+    return an.WorkerRow(f"{number:08x}-0000", name, "busy", patterns, 20 - number % 21, number % 21, 0.5, 1.0)
 
 
-def an_answer(workers: int = 3, subjects: int = 2, failures: int = 2) -> qu.TopAnswer:
-    rows = [qu.SubjectRow(f"job.assign.calca.s{number}", 1_000, 3, figures(5, 2_000, 7)) for number in range(subjects)]
-    status = qu.StatusAnswer(
+def an_answer(workers: int = 3, subjects: int = 2, failures: int = 2) -> an.TopAnswer:
+    rows = [an.SubjectRow(f"job.assign.calca.s{number}", 1_000, 3, figures(5, 2_000, 7)) for number in range(subjects)]
+    status = an.StatusAnswer(
         up_s=7_200.0,
         workers=workers,
         slots_free=4,
@@ -44,18 +44,18 @@ def an_answer(workers: int = 3, subjects: int = 2, failures: int = 2) -> qu.TopA
         disk_low=False,
         full=False,
         subjects=rows[:50],
-        busiest=[qu.ClientRow("desk-1", True, 64, 56, 70, 2_048)],
+        busiest=[an.ClientRow("desk-1", True, 64, 56, 70, 2_048)],
         slots=60,
         submitted_per_s=1_234.5,
         finished_per_s=99.9,
         subjects_total=subjects,
-        groups=[qu.GroupRow("calca", workers, 60, 4, 2_000, figures(56, 8_014, 14))],
+        groups=[an.GroupRow("calca", workers, 60, 4, 2_000, figures(56, 8_014, 14))],
         groups_total=1,
     )
     failed = [
-        qu.FailureRow("00112233-4455-6677-8899-aabbccddeeff", "calcA", "job.assign.calca.s0", "rack-1", "exit", 7.5)
+        an.FailureRow("00112233-4455-6677-8899-aabbccddeeff", "calcA", "job.assign.calca.s0", "rack-1", "exit", 7.5)
     ] * failures
-    return qu.TopAnswer(status, [worker(number) for number in range(min(workers, 50))], workers, failed)
+    return an.TopAnswer(status, [worker(number) for number in range(min(workers, 50))], workers, failed)
 
 
 def shown(lines: list[Line]) -> list[str]:

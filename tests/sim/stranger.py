@@ -17,7 +17,7 @@ from tests.sim.worker import read_result
 from wakugumi.core.client import events as ev
 from wakugumi.core.ids import ClientId, ConnId, JobId, show_job_id
 from wakugumi.core.leader import events as lev
-from wakugumi.core.leader.admin.questions import AskCancel
+from wakugumi.core.leader.questions import AskCancel
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -32,11 +32,11 @@ from wakugumi.core.client import failover, leader_row, leaders
 from wakugumi.core.ids import ConnId, JobId, show_job_id
 from wakugumi.core.leader import clients, records
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.admin.questions import AskCancel, AskDrain, AskRequeue, AskResume, Question
 from wakugumi.core.leader.jobs import results
 from wakugumi.core.leader.jobs.not_started import without_shuns
 from wakugumi.core.leader.jobs.states import DONE
 from wakugumi.core.leader.journal import leaves
+from wakugumi.core.leader.questions import AskCancel, AskDrain, AskRequeue, AskResume, Question
 from wakugumi.core.leader.records import JobRecord
 from wakugumi.core.leader.scheduling import roster
 from wakugumi.core.runner import resend

@@ -14,7 +14,8 @@ from tests.kit.cache_leader import Keeps
 from wakugumi.app.admin.caches import named_contents
 from wakugumi.app.cli import call
 from wakugumi.app.show import progress
-from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.leader import answer_records as an
+from wakugumi.core.leader import questions as qu
 from wakugumi.errors import Refused
 from wakugumi.limits.leader import LIST_ROWS_DEFAULT
 from wakugumi.wire import frame as fr
@@ -25,16 +26,16 @@ from wakugumi.wire.messages.payload import encode
 Said = Callable[..., tuple[int, str, str]]
 
 
-ROW = qu.CacheRow("data-1", 2, 15_000_000, "job.assign.>", True, "v1", 3, 2, 7200.0, 5.0, 7)
+ROW = an.CacheRow("data-1", 2, 15_000_000, "job.assign.>", True, "v1", 3, 2, 7200.0, 5.0, 7)
 
 
-NOTHING: dict[str, object] = {field.name: 0 for field in msgspec.structs.fields(qu.StatusAnswer) if field.required}
+NOTHING: dict[str, object] = {field.name: 0 for field in msgspec.structs.fields(an.StatusAnswer) if field.required}
 
 
 LISTS: dict[str, object] = {"subjects": [], "busiest": [], "groups": []}
 
 
-STATUS = msgspec.convert(NOTHING | LISTS | dict.fromkeys(("durable", "disk_low", "full"), False), qu.StatusAnswer)
+STATUS = msgspec.convert(NOTHING | LISTS | dict.fromkeys(("durable", "disk_low", "full"), False), an.StatusAnswer)
 
 
 @pytest.fixture
@@ -158,7 +159,7 @@ def test_a_link_out_of_a_named_folder_is_not_followed(data: Path) -> None:
 
 
 def test_caches_are_listed_in_three_forms(leader: Keeps, said: Said) -> None:
-    leader.answer = qu.CachesAnswer([ROW], 3, 15_000_000)
+    leader.answer = an.CachesAnswer([ROW], 3, 15_000_000)
     code, out, err = said("list")
     assert code == 0
     title, row = out.splitlines()
@@ -172,8 +173,8 @@ def test_caches_are_listed_in_three_forms(leader: Keeps, said: Said) -> None:
 
 
 def test_a_cache_is_shown_with_its_files_and_workers(leader: Keeps, said: Said) -> None:
-    workers = [qu.CacheWorkerRow("id-1", "rack1", "ready"), qu.CacheWorkerRow("id-2", "", "failed", "no room")]
-    leader.answer = qu.CacheAnswer(ROW, [qu.CacheEntryRow("a.bin", 12, "ab" * 32)], workers)
+    workers = [an.CacheWorkerRow("id-1", "rack1", "ready"), an.CacheWorkerRow("id-2", "", "failed", "no room")]
+    leader.answer = an.CacheAnswer(ROW, [an.CacheEntryRow("a.bin", 12, "ab" * 32)], workers)
     code, out, err = said("show", "data-1")
     assert code == 0
     assert "2 of 3 workers" in out
@@ -193,11 +194,11 @@ def test_a_cache_is_pinned_unpinned_and_dropped(leader: Keeps, said: Said) -> No
 
 
 def test_status_tells_what_is_kept_for_the_workers(leader: Keeps, capsys: pytest.CaptureFixture[str]) -> None:
-    counters = qu.BlobCounters(
+    counters = an.BlobCounters(
         blobs=3, from_leader_bytes=2 << 30, from_workers_bytes=6 << 30, store_bytes=3 << 30, store_budget_bytes=20 << 30
     )
     leader.answer = lambda question: (
-        STATUS if isinstance(question, qu.AskStatus) else qu.CachesAnswer([ROW], 1, 15_000_000, counters)
+        STATUS if isinstance(question, qu.AskStatus) else an.CachesAnswer([ROW], 1, 15_000_000, counters)
     )
     assert call(["status"]) == 0
     out = capsys.readouterr().out
@@ -229,7 +230,7 @@ def test_status_of_several_leaders_tells_of_each_what_it_keeps(
 ) -> None:
     other = KnowsNoCaches()
     try:
-        leader.answer = lambda question: STATUS if isinstance(question, qu.AskStatus) else qu.CachesAnswer([ROW], 1, 5)
+        leader.answer = lambda question: STATUS if isinstance(question, qu.AskStatus) else an.CachesAnswer([ROW], 1, 5)
         other.answer = STATUS
         assert call(["status", "-o", "json", "--leader", f"{leader.address},{other.address}"]) == 0
         one, two = json.loads(capsys.readouterr().out)

@@ -10,7 +10,8 @@ from tests.kit.answering_leader import AnsweringLeader
 
 from wakugumi.app.cli import call
 from wakugumi.core.ids import job_id_from_name, show_job_id
-from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.leader import answer_records as an
+from wakugumi.core.leader import questions as qu
 from wakugumi.limits.leader import DEAD_BYTES_MAX, DEAD_MAX, LIST_ROWS_DEFAULT
 from wakugumi.limits.units import MIB
 
@@ -21,8 +22,8 @@ def id_of(name: str) -> str:
     return show_job_id(job_id_from_name(name))
 
 
-def row(name: str, reason: str = "ack-late") -> qu.DeadRow:
-    return qu.DeadRow(id_of(name), "desk-1", "calcA", "job.assign.calca", 5, reason, "rack1-7", 90.0)
+def row(name: str, reason: str = "ack-late") -> an.DeadRow:
+    return an.DeadRow(id_of(name), "desk-1", "calcA", "job.assign.calca", 5, reason, "rack1-7", 90.0)
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
 
 @pytest.mark.spec("L3")
 def test_the_dead_are_listed_in_three_forms(leader: AnsweringLeader, said: Said) -> None:
-    leader.answer = qu.DeadAnswer([row("a"), row("b", "worker-lost")], 2)
+    leader.answer = an.DeadAnswer([row("a"), row("b", "worker-lost")], 2)
     code, out, err = said("list")
     assert (code, err) == (0, "")
     title, first, second = out.splitlines()
@@ -56,7 +57,7 @@ def test_the_dead_are_listed_in_three_forms(leader: AnsweringLeader, said: Said)
 def test_the_filters_of_a_list_reach_the_leader_and_more_than_is_shown_is_told(
     leader: AnsweringLeader, said: Said
 ) -> None:
-    leader.answer = qu.DeadAnswer([row("a")], 12)
+    leader.answer = an.DeadAnswer([row("a")], 12)
     code, _, err = said("list", "--pattern", "job.assign.>", "--reason", "ack-late", "--limit", "1")
     assert code == 0
     assert "the newest 1 of 12 dead jobs: --limit shows more" in err
@@ -64,7 +65,7 @@ def test_the_filters_of_a_list_reach_the_leader_and_more_than_is_shown_is_told(
 
 
 def test_an_id_that_is_not_among_the_listed_is_exit_code_3(leader: AnsweringLeader, said: Said) -> None:
-    leader.answer = qu.DeadAnswer([row("a")], 1)
+    leader.answer = an.DeadAnswer([row("a")], 1)
     code, out, err = said("list", "a", "monday-run", "--limit", "1")
     assert code == 3
     assert id_of("a") in out
@@ -75,10 +76,10 @@ def test_an_id_that_is_not_among_the_listed_is_exit_code_3(leader: AnsweringLead
 @pytest.mark.spec("L3")
 def test_every_attempt_of_a_dead_job_is_shown(leader: AnsweringLeader, said: Said) -> None:
     attempts = [
-        qu.AttemptRow(1, "rack1-7", 300.0, 240.0, "worker-lost", ""),
-        qu.AttemptRow(2, "rack1-8", 200.0, 199.5, "disk", "one\n\x1b[2Jno room\n"),
+        an.AttemptRow(1, "rack1-7", 300.0, 240.0, "worker-lost", ""),
+        an.AttemptRow(2, "rack1-8", 200.0, 199.5, "disk", "one\n\x1b[2Jno room\n"),
     ]
-    leader.answer = qu.LetterAnswer(row("a", "disk"), attempts)
+    leader.answer = an.LetterAnswer(row("a", "disk"), attempts)
     code, out, err = said("show", "a")
     assert (code, err) == (0, "")
     lines = out.splitlines()
@@ -107,7 +108,7 @@ def test_a_job_that_is_not_dead_is_exit_code_3(leader: AnsweringLeader, said: Sa
 def test_the_dead_are_requeued_or_dropped_by_id_pattern_or_reason_or_all(
     leader: AnsweringLeader, said: Said, command: str, kind: Callable[..., qu.Question], done: str
 ) -> None:
-    leader.answer = qu.DeadDoneAnswer(3, [])
+    leader.answer = an.DeadDoneAnswer(3, [])
     assert said(command, "a") == (0, f"3 jobs {done}\n", "")
     assert said(command, "--pattern", "job.assign.>", "-o", "quiet") == (0, "3\n", "")
     assert json.loads(said(command, "--reason", "ack-late", "-o", "json")[1]) == {"done": 3, "unknown": [], "left": 0}
@@ -121,9 +122,9 @@ def test_what_the_leader_did_not_do_at_once_is_asked_for_again(
 ) -> None:
     monday = id_of("monday-run")
     answers = [
-        qu.DeadDoneAnswer(2000, [monday], 1500),
-        qu.DeadDoneAnswer(1000, [monday, id_of("a")], 500),
-        qu.DeadDoneAnswer(500, [monday, id_of("a"), id_of("b")]),
+        an.DeadDoneAnswer(2000, [monday], 1500),
+        an.DeadDoneAnswer(1000, [monday, id_of("a")], 500),
+        an.DeadDoneAnswer(500, [monday, id_of("a"), id_of("b")]),
     ]
     leader.answer = lambda _question: answers[len(leader.asked) - 1]
     code, out, err = said(command, "a", "b", "monday-run")
@@ -146,7 +147,7 @@ def test_the_help_of_the_list_names_its_bounds(said: Said) -> None:
 def test_an_id_that_the_leader_does_not_have_is_named_as_it_was_typed(
     leader: AnsweringLeader, said: Said, command: str
 ) -> None:
-    leader.answer = qu.DeadDoneAnswer(1, [id_of("monday-run")])
+    leader.answer = an.DeadDoneAnswer(1, [id_of("monday-run")])
     code, out, err = said(command, "a", "monday-run")
     assert code == 3
     assert out.startswith("1 job ")

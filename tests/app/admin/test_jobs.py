@@ -8,7 +8,8 @@ from tests.kit.answering_leader import AnsweringLeader
 
 from wakugumi.app.admin.jobs import IDS_AT_ONCE
 from wakugumi.app.cli import call
-from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.leader import answer_records as an
+from wakugumi.core.leader import questions as qu
 from wakugumi.limits.leader import CANCELLED_AT_ONCE_MAX
 
 pytestmark = pytest.mark.spec("L10")
@@ -19,7 +20,7 @@ def test_many_ids_are_cancelled_in_slices_and_the_answers_added_up(
 ) -> None:
     def answer(question: qu.Question) -> msgspec.Struct:
         assert isinstance(question, qu.AskCancel)
-        return qu.CancelAnswer(len(question.jobs) - 3, 2, question.jobs[:1], 1)
+        return an.CancelAnswer(len(question.jobs) - 3, 2, question.jobs[:1], 1)
 
     leader.answer = answer
     names = [f"job-{number}" for number in range(2 * IDS_AT_ONCE + 5)]
@@ -41,7 +42,7 @@ def test_many_ids_are_cancelled_in_slices_and_the_answers_added_up(
 def test_what_a_filter_matches_is_cancelled_to_the_last(
     leader: AnsweringLeader, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers = [qu.CancelAnswer(50_000, 0, [], left=7), qu.CancelAnswer(7, 0, [])]
+    answers = [an.CancelAnswer(50_000, 0, [], left=7), an.CancelAnswer(7, 0, [])]
     leader.answer = lambda _question: answers[len(leader.asked) - 1]
     assert call(["jobs", "cancel", "--client", "desk-1"]) == 0
     said = capsys.readouterr()

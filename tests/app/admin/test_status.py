@@ -6,13 +6,14 @@ import pytest
 from tests.kit.answering_leader import AnsweringLeader
 
 from wakugumi.app.cli import call
-from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.leader import answer_records as an
+from wakugumi.core.leader import questions as qu
 
 FIGURES = {"durable": True, "disk_low": False, "full": False, "subjects": []}
 
 
-def answer(**fields: object) -> qu.StatusAnswer:
-    return qu.StatusAnswer(60.0, 2, 3, 1, 4, 1000, 0, 5, 0, 9, 7, 1, 0, 1, 1, **(FIGURES | fields))  # type: ignore[arg-type]
+def answer(**fields: object) -> an.StatusAnswer:
+    return an.StatusAnswer(60.0, 2, 3, 1, 4, 1000, 0, 5, 0, 9, 7, 1, 0, 1, 1, **(FIGURES | fields))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -28,7 +29,7 @@ def test_what_happens_to_accepted_jobs_is_told(
     fields: dict[str, object], words: str, leader: AnsweringLeader, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leader.answer = lambda question: (
-        answer(**fields) if isinstance(question, qu.AskStatus) else qu.CachesAnswer([], 0, 0)
+        answer(**fields) if isinstance(question, qu.AskStatus) else an.CachesAnswer([], 0, 0)
     )
     assert call(["status"]) == 0
     shown = capsys.readouterr().out

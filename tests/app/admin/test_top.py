@@ -12,7 +12,8 @@ from tests.kit.top_answer import an_answer, shown
 
 from wakugumi.app.cli import call
 from wakugumi.app.show.top_view import view
-from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.leader import answer_records as an
+from wakugumi.core.leader import questions as qu
 
 pytestmark = pytest.mark.spec("L8", "S4")
 
@@ -27,7 +28,7 @@ def test_top_is_shown_once_where_no_terminal_is_and_as_json(
     assert said.out.splitlines() == shown(view(an_answer(), leader.address, 160))
     assert said.err == ""
     assert call(["top", "--once", "-o", "json"]) == 0
-    assert msgspec.json.decode(capsys.readouterr().out, type=qu.TopAnswer) == an_answer()
+    assert msgspec.json.decode(capsys.readouterr().out, type=an.TopAnswer) == an_answer()
     assert call(["top", "-o", "quiet"]) == 0
     assert capsys.readouterr().out == "ok\n"
     assert leader.asked == [qu.AskTop()] * 3
@@ -85,7 +86,7 @@ class OldStatusAnswer(msgspec.Struct):
     disk_low: bool
     full: bool
     subjects: list[OldSubjectRow]
-    busiest: list[qu.ClientRow] = []
+    busiest: list[an.ClientRow] = []
 
 
 def test_an_older_command_reads_a_newer_leaders_status() -> None:

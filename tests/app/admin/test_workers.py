@@ -6,9 +6,10 @@ import pytest
 from tests.kit.answering_leader import AnsweringLeader
 
 from wakugumi.app.cli import call
-from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.leader import answer_records as an
+from wakugumi.core.leader import questions as qu
 
-ROW = qu.WorkerRow("rack1-7", "seven", "resting", ["job.assign.>"], 0, 2, 0.5, 1.0, rests="disk full", as_root=True)
+ROW = an.WorkerRow("rack1-7", "seven", "resting", ["job.assign.>"], 0, 2, 0.5, 1.0, rests="disk full", as_root=True)
 
 
 @pytest.mark.parametrize(("verb", "question"), [("drain", qu.AskDrain("rack1-7")), ("resume", qu.AskResume("rack1-7"))])
@@ -24,7 +25,7 @@ def test_one_worker_is_drained_or_resumed(
 def test_why_a_worker_rests_and_whose_rights_programs_have_is_told(
     leader: AnsweringLeader, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    leader.answer = qu.WorkersAnswer([ROW])
+    leader.answer = an.WorkersAnswer([ROW])
     assert call(["workers", "list"]) == 0
     said = capsys.readouterr()
     assert "resting" in said.out

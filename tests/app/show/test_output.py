@@ -26,7 +26,7 @@ from wakugumi.app.show.output import (
     spread,
     table_out,
 )
-from wakugumi.core.leader.admin.questions import Spread
+from wakugumi.core.leader.answer_records import Spread
 
 
 def test_a_table_is_aligned_text_where_no_terminal_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,13 +11,13 @@ from tests.kit.fresh_settings import forget_settings
 
 from wakugumi.app.cli import call
 from wakugumi.app.settings import load
-from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.leader import answer_records as an
 from wakugumi.core.subject import parse_subject
 from wakugumi.errors import ConfigError
 from wakugumi.roles.leader.settings import LeaderSettings
 
-ROW = qu.JobRow("one", "queued", "calcA", "desk", "job.assign.calca", 0, 1.0, "", "")
-WORKER = qu.WorkerRow("w", "rack", "ready", ["job.assign.>"], 3, 1, 0.5, 1.0)
+ROW = an.JobRow("one", "queued", "calcA", "desk", "job.assign.calca", 0, 1.0, "", "")
+WORKER = an.WorkerRow("w", "rack", "ready", ["job.assign.>"], 3, 1, 0.5, 1.0)
 CALC = parse_subject("job.assign.calca.fast")
 
 
@@ -78,11 +78,11 @@ def test_a_map_right_here_says_that_a_job_has_no_room(tmp_path: Path, capsys: py
 def test_what_jobs_ask_for_is_shown_if_one_of_them_does(
     leader: AnsweringLeader, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    leader.answer = qu.JobsAnswer([ROW], 1)
+    leader.answer = an.JobsAnswer([ROW], 1)
     assert call(["jobs", "list"]) == 0
     assert capsys.readouterr().out.splitlines()[0].split()[-2:] == ["worker", "reason"]
-    more = qu.JobRow("two", "queued", "calcA", "desk", "job.assign.calca", 0, 1.0, "", "", "k", -7, 4)
-    leader.answer = qu.JobsAnswer([ROW, more], 2)
+    more = an.JobRow("two", "queued", "calcA", "desk", "job.assign.calca", 0, 1.0, "", "", "k", -7, 4)
+    leader.answer = an.JobsAnswer([ROW, more], 2)
     assert call(["jobs", "list"]) == 0
     titles, one, two = (line.split()[-3:] for line in capsys.readouterr().out.splitlines())
     assert (titles, one, two) == (["slots", "priority", "key"], ["1", "0", "-"], ["4", "-7", "k"])
@@ -91,8 +91,8 @@ def test_what_jobs_ask_for_is_shown_if_one_of_them_does(
 def test_workers_show_their_slots_and_that_one_is_kept_free(
     leader: AnsweringLeader, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept = qu.WorkerRow("v", "lane", "ready", ["job.assign.>"], 3, 1, 0.5, 1.0, 4, "some-job")
-    leader.answer = qu.WorkersAnswer([WORKER, kept])
+    kept = an.WorkerRow("v", "lane", "ready", ["job.assign.>"], 3, 1, 0.5, 1.0, 4, "some-job")
+    leader.answer = an.WorkersAnswer([WORKER, kept])
     assert call(["workers", "list"]) == 0
     _, old, own = capsys.readouterr().out.splitlines()
     assert old.split()[2:6] == ["ready", "1", "3", "-"]

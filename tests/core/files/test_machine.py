@@ -7,14 +7,9 @@ from tests.kit.files_world import World, counts, file, put_of, sha, worker_id
 
 from wakugumi.core.files import events as se
 from wakugumi.core.ids import ConnId
-from wakugumi.core.leader.admin.questions import (
-    AskCaches,
-    AskDropCache,
-    AskPin,
-    CacheRow,
-    CachesAnswer,
-)
+from wakugumi.core.leader.answer_records import CacheRow, CachesAnswer
 from wakugumi.core.leader.events import SendAnswer, SendNo
+from wakugumi.core.leader.questions import AskCaches, AskDropCache, AskPin
 
 
 @pytest.mark.spec("C6")

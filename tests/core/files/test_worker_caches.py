@@ -7,12 +7,9 @@ from tests.kit.files_world import World, counts, file, put_of
 
 from wakugumi.core.files import events as se
 from wakugumi.core.ids import ConnId
-from wakugumi.core.leader.admin.questions import (
-    AskCache,
-    AskDropCache,
-    CacheAnswer,
-)
+from wakugumi.core.leader.answer_records import CacheAnswer
 from wakugumi.core.leader.events import SendAnswer
+from wakugumi.core.leader.questions import AskCache, AskDropCache
 from wakugumi.limits.files import (
     PUTS_PER_WORKER_MAX,
 )

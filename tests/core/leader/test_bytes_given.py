@@ -13,9 +13,10 @@ from wakugumi.core.client.events import LeaderNo
 from wakugumi.core.client.failover import Failover
 from wakugumi.core.ids import ClientId, ConnId, JobId
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.admin.questions import AskWorkers, WorkersAnswer
+from wakugumi.core.leader.answer_records import WorkersAnswer
 from wakugumi.core.leader.jobs.results import size_of
 from wakugumi.core.leader.machine import LeaderMachine
+from wakugumi.core.leader.questions import AskWorkers
 from wakugumi.core.runner import events as sev
 from wakugumi.core.subject import parse_pattern
 from wakugumi.limits.leader import REATTACH_GRACE_S

@@ -16,18 +16,10 @@ from tests.kit.leader_world import World, a_world, subject
 from wakugumi.core.buckets import BOUNDS_S, BUCKETS_PER_DOUBLING, OTHERS, SHORTEST_S
 from wakugumi.core.ids import JobId, show_job_id
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.admin.questions import (
-    AskRequeue,
-    AskStatus,
-    AskTop,
-    Figures,
-    GroupRow,
-    StatusAnswer,
-    SubjectRow,
-    TopAnswer,
-)
+from wakugumi.core.leader.answer_records import Figures, GroupRow, StatusAnswer, SubjectRow, TopAnswer
 from wakugumi.core.leader.jobs.broadcast import owner_of
 from wakugumi.core.leader.journal.entries import KeepDeclined, KeepJob, KeepOutcome, KeepResult, KeepWhole, LeaderKeep
+from wakugumi.core.leader.questions import AskRequeue, AskStatus, AskTop
 from wakugumi.core.leader.stats import BROADCASTS, MARKS_KEPT, Cell, Stats, spread
 from wakugumi.core.step import Step
 from wakugumi.core.subject import Subject, group_of, worker_patterns

@@ -9,7 +9,8 @@ import pytest
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.core.client import events as ev
 from wakugumi.core.client.events import ClientEvent, LeaderNo
-from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.leader import answer_records as an
+from wakugumi.core.leader import questions as qu
 from wakugumi.errors import ConfigError, PeerError, Refused
 from wakugumi.roles.client.ask import ANSWERS, PendingQuestions, answer_that_knows, ask_one, ask_several
 from wakugumi.roles.client.files.uploads import Uploads
@@ -18,7 +19,7 @@ from wakugumi.wire.messages.cache import PROGRESS, CachePutResult
 from wakugumi.wire.messages.job import Refusal
 from wakugumi.wire.messages.payload import encode
 
-CANCELLED = qu.CancelAnswer(1, 0, [])
+CANCELLED = an.CancelAnswer(1, 0, [])
 
 
 class Asking:

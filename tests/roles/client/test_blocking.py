@@ -15,7 +15,8 @@ from tests.kit.eventually import eventually_blocking
 from wakugumi import Client, Refused
 from wakugumi.adapters.net.connect import adopt
 from wakugumi.adapters.net.link import Link
-from wakugumi.core.leader.admin.questions import AskJob, AskStatus, JobRow, StatusAnswer
+from wakugumi.core.leader.answer_records import JobRow, StatusAnswer
+from wakugumi.core.leader.questions import AskJob, AskStatus
 from wakugumi.roles.client.request import Task
 from wakugumi.roles.leader.leader import Leader
 from wakugumi.wire import frame as fr

@@ -16,8 +16,17 @@ from tests.kit.scripted_leader import Peer, ScriptedLeader, scripted
 
 from wakugumi.core.client import leaders
 from wakugumi.core.ids import JobId, job_id_from_name, parse_job_id, show_job_id
-from wakugumi.core.leader.admin.questions import (
+from wakugumi.core.leader.answer_records import (
     Answer,
+    AttemptRow,
+    CancelAnswer,
+    DeadAnswer,
+    DeadDoneAnswer,
+    DeadRow,
+    LetterAnswer,
+    WorkersAnswer,
+)
+from wakugumi.core.leader.questions import (
     AskCancel,
     AskDead,
     AskDrop,
@@ -25,14 +34,7 @@ from wakugumi.core.leader.admin.questions import (
     AskRequeue,
     AskStatus,
     AskWorkers,
-    AttemptRow,
-    CancelAnswer,
-    DeadAnswer,
-    DeadDoneAnswer,
-    DeadRow,
-    LetterAnswer,
     Question,
-    WorkersAnswer,
 )
 from wakugumi.errors import ConfigError, PeerError, Refused
 from wakugumi.limits.leader import RETRIES_MAX

@@ -151,4 +151,4 @@ def test_type_checkers_know_each_option_of_each_call(tmp_path: Path) -> None:
     assert [error.split('"')[1] for error in errors] == words, told.stdout + told.stderr
     assert told.stdout.count("Revealed type is") == 2
     assert "result.Result" in told.stdout
-    assert "list[wakugumi.core.leader.admin.questions.CacheRow]" in told.stdout
+    assert "list[wakugumi.core.leader.answer_records.CacheRow]" in told.stdout

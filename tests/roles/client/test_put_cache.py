@@ -17,7 +17,8 @@ from tests.kit.scripted_leader import Peer, ScriptedLeader, WithPlace, grid_with
 
 from wakugumi import Cached, Client, Executor
 from wakugumi.core.client.events import LeaderNo
-from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.leader import answer_records as an
+from wakugumi.core.leader import questions as qu
 from wakugumi.errors import JobFailed, Refused
 from wakugumi.limits.wire import FILES_PER_CACHE_MAX
 from wakugumi.roles.client import put_cache
@@ -261,11 +262,11 @@ async def _caught(work: object) -> Refused:
 
 
 async def test_questions_about_caches_go_to_all_who_may_know(tmp_path: Path) -> None:
-    row = qu.CacheRow("data-1", 2, 15, "job.assign.>", True, "v1", 3, 2, 60.0, 5.0, 7)
+    row = an.CacheRow("data-1", 2, 15, "job.assign.>", True, "v1", 3, 2, 60.0, 5.0, 7)
     async with grid_with_place(tmp_path / "place") as (grid, peer, _leader), asyncio.TaskGroup() as group:
-        whole = qu.CacheAnswer(row, [qu.CacheEntryRow("a", 12, "ab")], [qu.CacheWorkerRow("w", "rack1", "ready")])
+        whole = an.CacheAnswer(row, [an.CacheEntryRow("a", 12, "ab")], [an.CacheWorkerRow("w", "rack1", "ready")])
         exchanges: list[tuple[object, object, qu.Question, msgspec.Struct]] = [
-            (grid.caches(7), [row], qu.AskCaches(7), qu.CachesAnswer([row], 1, 15)),
+            (grid.caches(7), [row], qu.AskCaches(7), an.CachesAnswer([row], 1, 15)),
             (grid.cache("data-1"), whole, qu.AskCache("data-1"), whole),
             (grid.pin_cache("data-1", pinned=False), [row], qu.AskPin("data-1", False), row),
             (grid.drop_cache("data-1"), [row], qu.AskDropCache("data-1"), row),
@@ -374,7 +375,7 @@ def test_a_client_without_a_loop_and_an_executor_put_caches_too() -> None:
             return fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, payload=result)
 
     leader = Keeps()
-    leader.answer = qu.CachesAnswer([], 0, 0)
+    leader.answer = an.CachesAnswer([], 0, 0)
     try:
         with Client(leader.address) as grid:
             assert grid.put_cache("c", {"a": b"x"}).check().ok == 1

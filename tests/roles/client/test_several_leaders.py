@@ -13,7 +13,8 @@ from tests.kit.scripted_leader import Peer, ScriptedLeader, scripted
 
 from wakugumi import Client, Executor
 from wakugumi.core.ids import JobId, job_id_from_name, show_job_id
-from wakugumi.core.leader.admin.questions import AskExplain, AskStatus, CancelAnswer, ExplainAnswer
+from wakugumi.core.leader.answer_records import CancelAnswer, ExplainAnswer
+from wakugumi.core.leader.questions import AskExplain, AskStatus
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.roles.client.grid import Grid, connect
 from wakugumi.wire import frame as fr

@@ -20,7 +20,8 @@ from tests.kit.old_peers import OldClient, OldWorker
 
 from wakugumi import __version__
 from wakugumi.core.ids import JobId
-from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.leader import answer_records as an
+from wakugumi.core.leader import questions as qu
 from wakugumi.errors import ConfigError
 from wakugumi.limits.leader import QUESTIONS_PER_CONNECTION_MAX
 from wakugumi.limits.units import MIB
@@ -208,7 +209,7 @@ async def test_another_clients_job_is_not_cancelled_by_a_cancel(leader: Running,
         await other.hello_client("desk-2")
         await other.say_ids(fr.CANCEL, job)
         answer = await other.ask(b'{"ask":"status"}')
-        assert msgspec.json.decode(answer.payload, type=qu.StatusAnswer).queued == 1
+        assert msgspec.json.decode(answer.payload, type=an.StatusAnswer).queued == 1
 
 
 @pytest.mark.spec("L4")
@@ -317,10 +318,10 @@ async def test_questions_are_answered_and_those_without_an_answer_refused(leader
     job = uuid4()
     await client.submit(job)
     await client.expect(fr.RECEIPT)
-    status = msgspec.json.decode((await client.ask(b'{"ask":"status"}')).payload, type=qu.StatusAnswer)
+    status = msgspec.json.decode((await client.ask(b'{"ask":"status"}')).payload, type=an.StatusAnswer)
     assert (status.queued, status.clients, status.workers) == (1, 1, 0)
     explain = msgspec.json.encode(qu.AskExplain(str(job)))
-    answer = msgspec.json.decode((await client.ask(explain)).payload, type=qu.ExplainAnswer)
+    answer = msgspec.json.decode((await client.ask(explain)).payload, type=an.ExplainAnswer)
     assert answer.job == str(job)
     assert "no worker" in answer.reasons[0]
     refused = await client.ask(msgspec.json.encode(qu.AskJob(str(uuid4()))))

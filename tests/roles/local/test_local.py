@@ -21,7 +21,8 @@ from tests.kit.processes import has_ended
 
 from wakugumi import ConfigError, Refused, local
 from wakugumi.adapters.net.connect import adopt
-from wakugumi.core.leader.admin.questions import AskExplain, AskStatus, ExplainAnswer, StatusAnswer
+from wakugumi.core.leader.answer_records import ExplainAnswer, StatusAnswer
+from wakugumi.core.leader.questions import AskExplain, AskStatus
 from wakugumi.roles.client.grid import Grid
 from wakugumi.roles.client.request import Task
 from wakugumi.roles.client.session.leader_status import Endpoint

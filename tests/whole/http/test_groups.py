@@ -19,7 +19,8 @@ from tests.kit.tools import tool
 from tests.whole.conftest import WITHIN_S, GridHere, Running
 
 from wakugumi import Client, Refused, Result
-from wakugumi.core.leader.admin.questions import AskStatus, StatusAnswer
+from wakugumi.core.leader.answer_records import StatusAnswer
+from wakugumi.core.leader.questions import AskStatus
 
 pytestmark = pytest.mark.spec("G1")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from tests.kit.hostile_payloads import DEEP, JOB_ID, complaint, payloads
 
-from wakugumi.core.leader.admin.questions import AskCancel, AskExplain, AskJobs, AskStatus
+from wakugumi.core.leader.questions import AskCancel, AskExplain, AskJobs, AskStatus
 from wakugumi.errors import PeerError, Refused
 from wakugumi.wire.messages.control import Holding, Load, read_holding, read_load, read_question, read_rest
 from wakugumi.wire.messages.payload import encode

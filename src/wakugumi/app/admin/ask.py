@@ -14,7 +14,8 @@ from wakugumi.app.show.output import json_out, lines_out
 from wakugumi.app.stoppable import run
 from wakugumi.app.work.target import connected
 from wakugumi.core.ids import job_id_from_name, show_job_id
-from wakugumi.core.leader.admin.questions import Answer, Question
+from wakugumi.core.leader.answer_records import Answer
+from wakugumi.core.leader.questions import Question
 from wakugumi.errors import ConfigError, Refused
 
 A = TypeVar("A", bound=Answer)

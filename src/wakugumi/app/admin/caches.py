@@ -33,7 +33,8 @@ from wakugumi.app.show.output import (
 from wakugumi.app.show.progress import shown_transfers
 from wakugumi.app.stoppable import run
 from wakugumi.app.work.target import connected
-from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.leader import answer_records as an
+from wakugumi.core.leader import questions as qu
 from wakugumi.core.names import check_cache_id
 from wakugumi.errors import EXIT_JOB_FAILED, EXIT_NOT_FOUND, ConfigError, Refused, hint_for
 from wakugumi.limits.files import PUT_DEADLINE_MAX_S, PUT_DEADLINE_S
@@ -123,7 +124,7 @@ def caches_list(
       waku caches list -o quiet
     """
     logs.start(asking, quiet=True)
-    told = ask_each(qu.AskCaches(limit), qu.CachesAnswer, asking)
+    told = ask_each(qu.AskCaches(limit), an.CachesAnswer, asking)
     show_each(told, asking, _show_caches, lambda answer: [row.cache for row in answer.rows])
     return 0
 
@@ -139,7 +140,7 @@ def caches_show(cache: str, /, *, asking: Asking) -> int:
     """
     logs.start(asking, quiet=True)
     try:
-        answer = ask(qu.AskCache(_checked(cache)), qu.CacheAnswer, asking)
+        answer = ask(qu.AskCache(_checked(cache)), an.CacheAnswer, asking)
     except Refused as no:
         return _refused(no)
     match asking.output:
@@ -223,7 +224,7 @@ def _checked(cache: str) -> str:
 def _do(question: qu.AskPin | qu.AskDropCache, done: str, asking: Asking) -> int:
     """At every leader: it is unknown only if none of them knows it."""
     try:
-        told = ask_each(question, qu.CacheRow, asking)
+        told = ask_each(question, an.CacheRow, asking)
     except Refused as no:
         return _refused(no)
     match asking.output:
@@ -272,7 +273,7 @@ def _hint(summary: CacheSummary) -> str:
     return hint_for(summary.code)
 
 
-def _show_caches(answer: qu.CachesAnswer) -> None:
+def _show_caches(answer: an.CachesAnswer) -> None:
     table_out(
         ("cache", "#files", "#size", "target", "#ready", "#hits", "#used", "#age", "pinned"),
         [
@@ -294,7 +295,7 @@ def _show_caches(answer: qu.CachesAnswer) -> None:
         say(f"{len(answer.rows)} of {one(answer.total, 'cache')}: --limit shows more")
 
 
-def _show_cache(answer: qu.CacheAnswer) -> None:
+def _show_cache(answer: an.CacheAnswer) -> None:
     row = answer.row
     rows = [
         ("cache", row.cache),

@@ -15,7 +15,8 @@ from wakugumi.app.admin.ask import answers, ask, ask_each, id_of, show_each
 from wakugumi.app.flags import with_settings
 from wakugumi.app.options import Asking
 from wakugumi.app.show.output import ago, duration, json_out, line_out, lines_out, one, say, table_out
-from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.leader import answer_records as an
+from wakugumi.core.leader import questions as qu
 from wakugumi.errors import EXIT_NOT_FOUND, ConfigError
 from wakugumi.limits.leader import LIST_ROWS_DEFAULT
 
@@ -48,7 +49,7 @@ def dead_list(
     logs.start(asking, quiet=True)
     ids = {id_of(job): job for job in jobs}
     question = qu.AskDead(list(ids), pattern, reason, max(limit, len(ids)))
-    told = ask_each(question, qu.DeadAnswer, asking)
+    told = ask_each(question, an.DeadAnswer, asking)
     show_each(told, asking, _show_newest_dead, lambda answer: [row.job for row in answer.dead])
     if any(answer.total > len(answer.dead) for answer in answers(told)):
         return 0  # One that is not shown may be there all the same.
@@ -69,7 +70,7 @@ def dead_show(
       waku dead show monday-run
     """
     logs.start(asking, quiet=True)
-    answer = ask(qu.AskLetter(id_of(job)), qu.LetterAnswer, asking)
+    answer = ask(qu.AskLetter(id_of(job)), an.LetterAnswer, asking)
     match asking.output:
         case "json":
             json_out(answer)
@@ -139,24 +140,24 @@ def _chosen(jobs: Sequence[str], pattern: str, reason: str, every: bool, what: s
     return {id_of(job): job for job in jobs}
 
 
-def _do(question: qu.AskRequeue | qu.AskDrop, done: str, asking: Asking) -> qu.DeadDoneAnswer:
+def _do(question: qu.AskRequeue | qu.AskDrop, done: str, asking: Asking) -> an.DeadDoneAnswer:
     """Ask until nothing is left of it: the leader does only so much at once."""
-    answer = _together(answers(ask_each(question, qu.DeadDoneAnswer, asking)))
+    answer = _together(answers(ask_each(question, an.DeadDoneAnswer, asking)))
     while answer.left:
         say(f"{one(answer.done, 'job')} {done}, {answer.left:,} to go")
-        more = _together(answers(ask_each(question, qu.DeadDoneAnswer, asking)))
+        more = _together(answers(ask_each(question, an.DeadDoneAnswer, asking)))
         # The first answer names all that are unknown; to the others those that are done are unknown, too.
-        answer = qu.DeadDoneAnswer(answer.done + more.done, answer.unknown, more.left)
+        answer = an.DeadDoneAnswer(answer.done + more.done, answer.unknown, more.left)
     return answer
 
 
-def _together(said: Sequence[qu.DeadDoneAnswer]) -> qu.DeadDoneAnswer:
+def _together(said: Sequence[an.DeadDoneAnswer]) -> an.DeadDoneAnswer:
     """The sum of several leaders' answers: a job is unknown if none of them knows it."""
     unknown = [job for job in said[0].unknown if all(job in set(each.unknown) for each in said)]
-    return qu.DeadDoneAnswer(sum(each.done for each in said), unknown, sum(each.left for each in said))
+    return an.DeadDoneAnswer(sum(each.done for each in said), unknown, sum(each.left for each in said))
 
 
-def _show_done(answer: qu.DeadDoneAnswer, ids: dict[str, str], done: str, asking: Asking) -> int:
+def _show_done(answer: an.DeadDoneAnswer, ids: dict[str, str], done: str, asking: Asking) -> int:
     match asking.output:
         case "json":
             json_out(answer)
@@ -174,13 +175,13 @@ def _say_unknown(names: Sequence[str]) -> int:
     return EXIT_NOT_FOUND if names else 0
 
 
-def _show_newest_dead(answer: qu.DeadAnswer) -> None:
+def _show_newest_dead(answer: an.DeadAnswer) -> None:
     _show_dead(answer.dead)
     if answer.total > len(answer.dead):
         say(f"the newest {len(answer.dead)} of {one(answer.total, 'dead job')}: --limit shows more")
 
 
-def _show_dead(rows: Sequence[qu.DeadRow]) -> None:
+def _show_dead(rows: Sequence[an.DeadRow]) -> None:
     table_out(
         ("job", "reason", "program", "client", "#tries", "worker", "#died"),
         [
@@ -190,7 +191,7 @@ def _show_dead(rows: Sequence[qu.DeadRow]) -> None:
     )
 
 
-def _show_letter(answer: qu.LetterAnswer) -> None:
+def _show_letter(answer: an.LetterAnswer) -> None:
     letter = answer.letter
     rows = [
         ("job", letter.job),

@@ -28,7 +28,8 @@ from wakugumi.app.show.results import show_results
 from wakugumi.app.stoppable import run
 from wakugumi.app.work.map_output import OutFolder, Record, say_left_out
 from wakugumi.app.work.target import connected
-from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.leader import answer_records as an
+from wakugumi.core.leader import questions as qu
 from wakugumi.errors import EXIT_JOB_FAILED, EXIT_NOT_FOUND, ConfigError, Refused, hint_for
 from wakugumi.limits.leader import JOBS_LOOKED_AT_MAX, LIST_ROWS_DEFAULT
 from wakugumi.roles.client.result import Result
@@ -62,7 +63,7 @@ def jobs_list(
       waku jobs list --client desk-1 -o quiet
     """
     logs.start(asking, quiet=True)
-    told = ask_each(qu.AskJobs(state, client, pattern, limit), qu.JobsAnswer, asking)
+    told = ask_each(qu.AskJobs(state, client, pattern, limit), an.JobsAnswer, asking)
     show_each(told, asking, _show_newest_jobs, lambda answer: [row.job for row in answer.jobs])
     return 0
 
@@ -80,7 +81,7 @@ def jobs_show(
       waku jobs show monday-run
     """
     logs.start(asking, quiet=True)
-    row = ask(qu.AskJob(id_of(job)), qu.JobRow, asking)
+    row = ask(qu.AskJob(id_of(job)), an.JobRow, asking)
     match asking.output:
         case "json":
             json_out(row)
@@ -104,7 +105,7 @@ def jobs_story(
       waku jobs story monday-run
     """
     logs.start(asking, quiet=True)
-    answer = ask(qu.AskStory(id_of(job)), qu.StoryAnswer, asking)
+    answer = ask(qu.AskStory(id_of(job)), an.StoryAnswer, asking)
     match asking.output:
         case "json":
             json_out(answer)
@@ -128,7 +129,7 @@ def jobs_explain(
       waku jobs explain monday-run
     """
     logs.start(asking, quiet=True)
-    answer = ask(qu.AskExplain(id_of(job)), qu.ExplainAnswer, asking)
+    answer = ask(qu.AskExplain(id_of(job)), an.ExplainAnswer, asking)
     match asking.output:
         case "json":
             json_out(answer)
@@ -214,15 +215,15 @@ def jobs_wait(
     return 0 if all(result.ok for result in results) and all(kept) else EXIT_JOB_FAILED
 
 
-def _cancel(ids: list[str], client: str, pattern: str, forget: bool, asking: Asking) -> qu.CancelAnswer:
+def _cancel(ids: list[str], client: str, pattern: str, forget: bool, asking: Asking) -> an.CancelAnswer:
     """All of it, in as many questions as it takes."""
-    whole = qu.CancelAnswer(0, 0, [])
+    whole = an.CancelAnswer(0, 0, [])
     for at in range(0, len(ids) or 1, IDS_AT_ONCE):
         question = qu.AskCancel(ids[at : at + IDS_AT_ONCE], client, pattern, forget)
         later = len(ids[at + IDS_AT_ONCE :])
         while True:
-            part = reduce(qu.CancelAnswer.beside, answers(ask_each(question, qu.CancelAnswer, asking)))
-            whole = qu.CancelAnswer(
+            part = reduce(an.CancelAnswer.beside, answers(ask_each(question, an.CancelAnswer, asking)))
+            whole = an.CancelAnswer(
                 whole.cancelled + part.cancelled,
                 whole.finished + part.finished,
                 [*whole.unknown, *part.unknown],
@@ -269,7 +270,7 @@ def _keep(folder: OutFolder, result: Result) -> bool:
     return True
 
 
-def _show_newest_jobs(answer: qu.JobsAnswer) -> None:
+def _show_newest_jobs(answer: an.JobsAnswer) -> None:
     _show_jobs(answer.jobs)
     if answer.total > len(answer.jobs):
         least = "at least " if answer.at_least else ""
@@ -278,7 +279,7 @@ def _show_newest_jobs(answer: qu.JobsAnswer) -> None:
         say(f"only the newest {JOBS_LOOKED_AT_MAX:,} jobs were looked at. hint: choose with --client or --pattern")
 
 
-def _show_jobs(rows: list[qu.JobRow]) -> None:
+def _show_jobs(rows: list[an.JobRow]) -> None:
     """Rarely used options have a column only if one of these jobs uses them."""
     asked = {
         "#slots": [str(row.slots) for row in rows] if any(row.slots > 1 for row in rows) else [],

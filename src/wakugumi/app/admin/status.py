@@ -20,7 +20,8 @@ from wakugumi.app.show.output import (
     spread,
     table_out,
 )
-from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.leader import answer_records as an
+from wakugumi.core.leader import questions as qu
 from wakugumi.errors import PeerError, Refused
 from wakugumi.limits.leader import LIST_ROWS_MAX
 
@@ -37,7 +38,7 @@ def status(*, asking: Asking) -> int:
     """
     logs.start(asking, quiet=True)
     how = asking.output
-    told = ask_each(qu.AskStatus(), qu.StatusAnswer, asking)
+    told = ask_each(qu.AskStatus(), an.StatusAnswer, asking)
     kept = {} if how == "quiet" else _kept(asking)
     beside = {each.leader: {"caches": kept.get(each.leader)} for each in told if each.answer is not None}
     show_each(told, asking, _show_status, lambda answer: ["full" if answer.full else "ok"], beside)
@@ -46,7 +47,7 @@ def status(*, asking: Asking) -> int:
     return 0
 
 
-def _show_status(answer: qu.StatusAnswer) -> None:
+def _show_status(answer: an.StatusAnswer) -> None:
     rows = [
         ("up", f"{duration(answer.up_s)}, {_how_durable(answer)}"),
         ("workers", f"{answer.workers}, {one(answer.slots_free, 'slot')} free"),
@@ -107,13 +108,13 @@ class KeptByLeader(msgspec.Struct, frozen=True):
     """Of all their files."""
     hits: int
     """How often a job or a worker asked for one of them."""
-    blobs: qu.BlobCounters
+    blobs: an.BlobCounters
 
 
 def _kept(asking: Asking) -> dict[str, KeptByLeader]:
     """By leader; those of a version that keeps no caches, or keeps them otherwise, are left out."""
     try:
-        told = ask_each(qu.AskCaches(LIST_ROWS_MAX), qu.CachesAnswer, asking)
+        told = ask_each(qu.AskCaches(LIST_ROWS_MAX), an.CachesAnswer, asking)
     except (Refused, PeerError):
         return {}
     answers = {each.leader: each.answer for each in told if each.answer is not None}
@@ -142,7 +143,7 @@ def _show_kept(kept: Mapping[str, KeptByLeader], several: bool) -> None:
 _COUNTED: Final = ("#ok", "#failed", "#redelivered", "#dead", "#delay p50/p95/p99", "#run time p50/p95/p99")
 
 
-def _counted(figures: qu.Figures) -> tuple[str, ...]:
+def _counted(figures: an.Figures) -> tuple[str, ...]:
     """Columns that the rows of subjects and of groups share."""
     return (
         f"{figures.finished_ok:,}",
@@ -154,7 +155,7 @@ def _counted(figures: qu.Figures) -> tuple[str, ...]:
     )
 
 
-def _how_durable(answer: qu.StatusAnswer) -> str:
+def _how_durable(answer: an.StatusAnswer) -> str:
     if not answer.durable:
         return "in memory only"
     if answer.stalled:

@@ -26,7 +26,8 @@ from wakugumi.app.show.output import console, is_drawable, json_line_out, lines_
 from wakugumi.app.show.top_view import plain, view
 from wakugumi.app.stoppable import Stopped, run
 from wakugumi.app.work.target import connected
-from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.leader import answer_records as an
+from wakugumi.core.leader import questions as qu
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -81,7 +82,7 @@ def top(
         return _live(asking, every)
     if how == "json" and not once:
         return _json_lines(asking, every)
-    answer = ask(qu.AskTop(), qu.TopAnswer, asking)
+    answer = ask(qu.AskTop(), an.TopAnswer, asking)
     match how:
         case "json":
             _json_line(answer)
@@ -99,7 +100,7 @@ def _json_lines(asking: Asking, every_s: float) -> int:
     return 0
 
 
-def _json_line(answer: qu.TopAnswer) -> None:
+def _json_line(answer: an.TopAnswer) -> None:
     json_line_out(answer)
 
 
@@ -122,14 +123,14 @@ async def _watch(asking: Asking, every_s: float) -> None:
 
 
 async def _follow(
-    asking: Asking, every_s: float, show: Callable[[qu.TopAnswer], None], asked: Callable[[], None]
+    asking: Asking, every_s: float, show: Callable[[an.TopAnswer], None], asked: Callable[[], None]
 ) -> None:
     """Ask and show, for ever. A leader that went away is waited for."""
     async with connected(asking) as grid:
         while True:
             asked()
             answer = await grid.ask(qu.AskTop())
-            assert isinstance(answer, qu.TopAnswer)
+            assert isinstance(answer, an.TopAnswer)
             show(answer)
             await asyncio.sleep(every_s)
 
@@ -141,7 +142,7 @@ class _Screen:
         self._leader = leader
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
-        self._answer: qu.TopAnswer | None = None
+        self._answer: an.TopAnswer | None = None
         self._asked_at: float | None = None
         self._live: Live | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -152,7 +153,7 @@ class _Screen:
     def asked(self) -> None:
         self._asked_at = self._loop.time()
 
-    def show(self, answer: qu.TopAnswer) -> None:
+    def show(self, answer: an.TopAnswer) -> None:
         self._answer = answer
         self._asked_at = None
         if self._live is None:

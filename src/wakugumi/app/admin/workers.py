@@ -13,7 +13,8 @@ from wakugumi.app.show.output import (
     say,
     table_out,
 )
-from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.leader import answer_records as an
+from wakugumi.core.leader import questions as qu
 
 
 @with_settings
@@ -24,7 +25,7 @@ def workers_list(*, asking: Asking) -> int:
       waku workers list
     """
     logs.start(asking, quiet=True)
-    told = ask_each(qu.AskWorkers(), qu.WorkersAnswer, asking)
+    told = ask_each(qu.AskWorkers(), an.WorkersAnswer, asking)
     show_each(
         told,
         asking,
@@ -47,7 +48,7 @@ def workers_drain(
       waku workers drain rack1-7
     """
     logs.start(asking, quiet=True)
-    return _show_worker(ask(qu.AskDrain(worker), qu.WorkerRow, asking), asking)
+    return _show_worker(ask(qu.AskDrain(worker), an.WorkerRow, asking), asking)
 
 
 @with_settings
@@ -63,10 +64,10 @@ def workers_resume(
       waku workers resume rack1-7
     """
     logs.start(asking, quiet=True)
-    return _show_worker(ask(qu.AskResume(worker), qu.WorkerRow, asking), asking)
+    return _show_worker(ask(qu.AskResume(worker), an.WorkerRow, asking), asking)
 
 
-def _show_worker(row: qu.WorkerRow, asking: Asking) -> int:
+def _show_worker(row: an.WorkerRow, asking: Asking) -> int:
     match asking.output:
         case "json":
             json_out(row)
@@ -77,7 +78,7 @@ def _show_worker(row: qu.WorkerRow, asking: Asking) -> int:
     return 0
 
 
-def _show_workers(rows: list[qu.WorkerRow]) -> None:
+def _show_workers(rows: list[an.WorkerRow]) -> None:
     table_out(
         ("worker", "name", "state", "#running", "#free", "#slots", "#cpu", "#seen", "patterns"),
         [

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.segment import Segment
     from rich.text import Text
 
-    from wakugumi.core.leader.admin.questions import Spread
+    from wakugumi.core.leader.answer_records import Spread
 
 __all__ = [
     "Part",

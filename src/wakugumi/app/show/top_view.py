@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 from unicodedata import combining, east_asian_width
 
 from wakugumi.app.show.output import ago, brief, duration, one, size
-from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.leader import answer_records as an
 from wakugumi.core.subject import Pattern, is_address
 from wakugumi.core.visible_text import visible
 
@@ -61,7 +61,7 @@ class Section(NamedTuple):
 
 
 def view(
-    answer: qu.TopAnswer, leader: str, width: int, height: int | None = None, *, silent_s: float = 0.0
+    answer: an.TopAnswer, leader: str, width: int, height: int | None = None, *, silent_s: float = 0.0
 ) -> list[Line]:
     """At most `height` lines; all that there is without one. `silent_s`: for so long the leader has not answered."""
     lines = _header(answer.status, leader, width, silent_s)
@@ -83,7 +83,7 @@ def plain(line: Line) -> str:
 # The header.
 
 
-def _header(status: qu.StatusAnswer, leader: str, width: int, silent_s: float) -> list[Line]:
+def _header(status: an.StatusAnswer, leader: str, width: int, silent_s: float) -> list[Line]:
     wrong = []
     if silent_s:
         wrong.append(f"no answer for {duration(silent_s)}: waiting for the leader")
@@ -129,7 +129,7 @@ def _flow(pieces: Iterable[Line], width: int) -> list[Line]:
 # The sections, in the order in which they are shown and in which they matter.
 
 
-def _sections(answer: qu.TopAnswer) -> list[Section]:
+def _sections(answer: an.TopAnswer) -> list[Section]:
     return [
         _workers(answer.workers, answer.workers_total),
         _subjects(answer.status),
@@ -139,7 +139,7 @@ def _sections(answer: qu.TopAnswer) -> list[Section]:
     ]
 
 
-def _workers(rows: Sequence[qu.WorkerRow], total: int) -> Section:
+def _workers(rows: Sequence[an.WorkerRow], total: int) -> Section:
     why = [_texts("why", [row.why or "-" for row in rows], 3, cut=True)] if any(row.why for row in rows) else []
     return Section(
         [
@@ -156,17 +156,17 @@ def _workers(rows: Sequence[qu.WorkerRow], total: int) -> Section:
     )
 
 
-def _slots(row: qu.WorkerRow) -> int:
+def _slots(row: an.WorkerRow) -> int:
     """Old workers do not say how many they have."""
     return max(row.slots, row.credit) if row.slots else row.running + row.credit
 
 
-def _busy(row: qu.WorkerRow) -> int:
+def _busy(row: an.WorkerRow) -> int:
     """A job may take several slots. Slots held back because of the CPU count as busy."""
     return max(0, _slots(row) - row.credit) if row.slots else row.running
 
 
-def _subjects(status: qu.StatusAnswer) -> Section:
+def _subjects(status: an.StatusAnswer) -> Section:
     rows = status.subjects
     columns = [
         _texts("subject", [_short(row.subject) for row in rows], cut=True),
@@ -178,7 +178,7 @@ def _subjects(status: qu.StatusAnswer) -> Section:
     return Section(columns, len(rows), max(status.subjects_total, len(rows)))
 
 
-def _groups(status: qu.StatusAnswer) -> Section:
+def _groups(status: an.StatusAnswer) -> Section:
     rows = status.groups
     columns = [
         _texts("group", [row.group for row in rows], cut=True),
@@ -191,7 +191,7 @@ def _groups(status: qu.StatusAnswer) -> Section:
     return Section(columns, len(rows), max(status.groups_total, len(rows)))
 
 
-def _figures(rows: Sequence[qu.Figures]) -> list[Column]:
+def _figures(rows: Sequence[an.Figures]) -> list[Column]:
     """Rates and times of the last minute, and failures since the leader began."""
     return [
         _numbers("out/s", [_rate(row.recent.finished_per_s) for row in rows], 1),
@@ -203,12 +203,12 @@ def _figures(rows: Sequence[qu.Figures]) -> list[Column]:
     ]
 
 
-def _percentiles(title: str, spreads: Sequence[qu.Spread], rank: int) -> list[Column]:
+def _percentiles(title: str, spreads: Sequence[an.Spread], rank: int) -> list[Column]:
     cells = [map(brief, (it.p50_s, it.p95_s, it.p99_s)) if it.count else ("-", "-", "-") for it in spreads]
     return [_numbers(name, texts, rank) for name, texts in zip((title, "p95", "p99"), zip(*cells))]
 
 
-def _failures(rows: Sequence[qu.FailureRow]) -> Section:
+def _failures(rows: Sequence[an.FailureRow]) -> Section:
     return Section(
         [
             _numbers("failed", [ago(row.ago_s) for row in rows]),
@@ -223,7 +223,7 @@ def _failures(rows: Sequence[qu.FailureRow]) -> Section:
     )
 
 
-def _clients(rows: Sequence[qu.ClientRow]) -> Section:
+def _clients(rows: Sequence[an.ClientRow]) -> Section:
     return Section(
         [
             _texts("client", [row.client for row in rows], cut=True),
@@ -254,7 +254,7 @@ def _short(subject: str) -> str:
     return subject.removeprefix("job.assign.")
 
 
-def _heard(row: qu.WorkerRow) -> str:
+def _heard(row: an.WorkerRow) -> str:
     """Its patterns; its own address, which follows from its name, only if there is no other."""
     groups = [it for it in row.patterns if not is_address(Pattern(it), row.name)] or row.patterns
     return " ".join(map(_short, groups))

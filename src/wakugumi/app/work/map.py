@@ -42,7 +42,8 @@ from wakugumi.app.work.map_inputs import Input, Inputs
 from wakugumi.app.work.map_keys import Keys, map_job_id, program_digest
 from wakugumi.app.work.map_output import OutFolder, Record, say_left_out
 from wakugumi.app.work.target import JobTarget, choose, open_grid
-from wakugumi.core.leader.admin.questions import AskExplain, ExplainAnswer
+from wakugumi.core.leader.answer_records import ExplainAnswer
+from wakugumi.core.leader.questions import AskExplain
 from wakugumi.errors import EXIT_JOB_FAILED, ConfigError, Refused, bad_request, hint_for
 from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
 from wakugumi.limits.wire import PAYLOAD_BYTES_MAX

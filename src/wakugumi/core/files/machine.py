@@ -33,18 +33,9 @@ from wakugumi.core.files.sources import Sources
 from wakugumi.core.files.timers import Timers
 from wakugumi.core.files.worker_caches import PutTarget
 from wakugumi.core.ids import JobId, WorkerId, show_job_id
-from wakugumi.core.leader.admin.questions import (
-    AskCache,
-    AskCaches,
-    AskDropCache,
-    AskPin,
-    CacheAnswer,
-    CacheEntryRow,
-    CacheRow,
-    CachesAnswer,
-    CacheWorkerRow,
-)
+from wakugumi.core.leader.answer_records import CacheAnswer, CacheEntryRow, CacheRow, CachesAnswer, CacheWorkerRow
 from wakugumi.core.leader.events import QuestionAsked, SendAnswer, SendNo
+from wakugumi.core.leader.questions import AskCache, AskCaches, AskDropCache, AskPin
 from wakugumi.core.step import Step
 from wakugumi.limits.files import CACHE_BYTES_MAX, CACHES_MAX, STOCKED_BLOBS_MAX, UPLOADS_PER_WORKER_MAX
 from wakugumi.limits.leader import LIST_ROWS_MAX

@@ -23,7 +23,7 @@ from wakugumi.core.files.events import FilesStepBuilder, SendNoSource, SendSourc
 from wakugumi.core.files.timers import Timers
 from wakugumi.core.files.trust import AccusationOutcome, Trust
 from wakugumi.core.ids import ConnId, WorkerId
-from wakugumi.core.leader.admin.questions import BlobCounters
+from wakugumi.core.leader.answer_records import BlobCounters
 from wakugumi.core.leader.events import Complain
 from wakugumi.limits.files import (
     FETCH_TRIES_MAX,

@@ -11,7 +11,8 @@ from typing import TypeAlias
 import msgspec
 
 from wakugumi.core.ids import ClientId, ConnId, Fate, JobId, Verdict, WorkerId
-from wakugumi.core.leader.admin.questions import Answer, Question
+from wakugumi.core.leader.answer_records import Answer
+from wakugumi.core.leader.questions import Question
 from wakugumi.core.requirements import Requirements
 from wakugumi.core.subject import Pattern, Subject
 

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from wakugumi.core.buckets import BOUNDS_S, OTHERS
 from wakugumi.core.ids import JobId
-from wakugumi.core.leader.admin.questions import Figures, Recent, Spread
+from wakugumi.core.leader.answer_records import Figures, Recent, Spread
 from wakugumi.core.leader.jobs.broadcast import owner_of
 from wakugumi.core.subject import Pattern, Subject, group_of
 from wakugumi.limits.leader import FAILURES_KEPT_MAX, STATS_CELLS_MAX

@@ -15,7 +15,8 @@ import msgspec
 from wakugumi.core.client import events as ev
 from wakugumi.core.client.events import ANY_LEADER, ClientEvent
 from wakugumi.core.ids import show_job_id
-from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.leader import answer_records as an
+from wakugumi.core.leader import questions as qu
 from wakugumi.errors import ConfigError, PeerError, Refused, WakugumiError
 from wakugumi.roles.client.files.inputs import NOTHING, Brings
 from wakugumi.roles.client.files.uploads import Uploads
@@ -27,25 +28,25 @@ from wakugumi.wire.messages.job import read_refusal
 from wakugumi.wire.messages.payload import encode
 from wakugumi.wire.untrusted_json import Unreadable, read_json
 
-ANSWERS: Final[dict[type[object], type[qu.Answer]]] = {
-    qu.AskStatus: qu.StatusAnswer,
-    qu.AskTop: qu.TopAnswer,
-    qu.AskJobs: qu.JobsAnswer,
-    qu.AskJob: qu.JobRow,
-    qu.AskStory: qu.StoryAnswer,
-    qu.AskExplain: qu.ExplainAnswer,
-    qu.AskCancel: qu.CancelAnswer,
-    qu.AskWorkers: qu.WorkersAnswer,
-    qu.AskDrain: qu.WorkerRow,
-    qu.AskResume: qu.WorkerRow,
-    qu.AskDead: qu.DeadAnswer,
-    qu.AskLetter: qu.LetterAnswer,
-    qu.AskRequeue: qu.DeadDoneAnswer,
-    qu.AskDrop: qu.DeadDoneAnswer,
-    qu.AskCaches: qu.CachesAnswer,
-    qu.AskCache: qu.CacheAnswer,
-    qu.AskPin: qu.CacheRow,
-    qu.AskDropCache: qu.CacheRow,
+ANSWERS: Final[dict[type[object], type[an.Answer]]] = {
+    qu.AskStatus: an.StatusAnswer,
+    qu.AskTop: an.TopAnswer,
+    qu.AskJobs: an.JobsAnswer,
+    qu.AskJob: an.JobRow,
+    qu.AskStory: an.StoryAnswer,
+    qu.AskExplain: an.ExplainAnswer,
+    qu.AskCancel: an.CancelAnswer,
+    qu.AskWorkers: an.WorkersAnswer,
+    qu.AskDrain: an.WorkerRow,
+    qu.AskResume: an.WorkerRow,
+    qu.AskDead: an.DeadAnswer,
+    qu.AskLetter: an.LetterAnswer,
+    qu.AskRequeue: an.DeadDoneAnswer,
+    qu.AskDrop: an.DeadDoneAnswer,
+    qu.AskCaches: an.CachesAnswer,
+    qu.AskCache: an.CacheAnswer,
+    qu.AskPin: an.CacheRow,
+    qu.AskDropCache: an.CacheRow,
 }
 
 ABOUT_ONE: Final = (qu.AskJob, qu.AskStory, qu.AskExplain, qu.AskLetter, qu.AskDrain, qu.AskResume, qu.AskCache)
@@ -127,7 +128,7 @@ class PendingQuestions:
                 future.set_exception(error)
 
 
-async def ask_one(questions: PendingQuestions, question: qu.Question, leader: str = "") -> qu.Answer:
+async def ask_one(questions: PendingQuestions, question: qu.Question, leader: str = "") -> an.Answer:
     """Ask this leader, or any that serves. Raises Refused."""
     if isinstance(question, qu.AskJob | qu.AskStory | qu.AskExplain | qu.AskLetter):
         question = msgspec.structs.replace(question, job=show_job_id(given_id(question.job)[0]))
@@ -146,7 +147,7 @@ async def ask_one(questions: PendingQuestions, question: qu.Question, leader: st
 
 async def ask_several(
     questions: PendingQuestions, question: qu.Question, leaders: Sequence[str]
-) -> dict[str, qu.Answer | Refused]:
+) -> dict[str, an.Answer | Refused]:
     """The answer of each of these, by its address."""
     asked = (ask_one(questions, question, leader) for leader in leaders)
     answers = await asyncio.gather(*asked, return_exceptions=True)
@@ -156,7 +157,7 @@ async def ask_several(
     return dict(zip(leaders, answers))  # type: ignore[arg-type]
 
 
-def answer_that_knows(answers: Mapping[str, qu.Answer | Refused]) -> qu.Answer:
+def answer_that_knows(answers: Mapping[str, an.Answer | Refused]) -> an.Answer:
     """The answer of the leader that knows what was asked about. Raises Refused if none does."""
     for answer in answers.values():
         if not isinstance(answer, Refused):

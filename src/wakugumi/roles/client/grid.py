@@ -22,7 +22,8 @@ from wakugumi.adapters.net.address import Address, parse_address, parse_addresse
 from wakugumi.adapters.net.connect import dial
 from wakugumi.core.client.leaders import Choice
 from wakugumi.core.ids import show_job_id
-from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.leader import answer_records as an
+from wakugumi.core.leader import questions as qu
 from wakugumi.core.names import check_cache_id
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits.client import ADOPT_GRACE_MAX_S, ADOPT_GRACE_S, CONNECT_DEADLINE_S, UNFINISHED_PER_CLIENT_MAX
@@ -271,21 +272,21 @@ class Grid:
         await self.all_tried(_ALL_TRIED_WITHIN_S)
         return await put.to_each(self._session, self._there(), on_progress)
 
-    async def caches(self, limit: int = LIST_ROWS_DEFAULT) -> list[qu.CacheRow]:
+    async def caches(self, limit: int = LIST_ROWS_DEFAULT) -> list[an.CacheRow]:
         """What all leaders keep for their workers; a cache of several leaders stands there once for each."""
         return rows_of(await self.ask_each(qu.AskCaches(limit)))
 
-    async def cache(self, cache: str) -> qu.CacheAnswer:
+    async def cache(self, cache: str) -> an.CacheAnswer:
         """What is in it, and which workers have it. Raises Refused("no-cache")."""
         answer = await self.ask(qu.AskCache(check_cache_id(cache)))
-        assert isinstance(answer, qu.CacheAnswer)
+        assert isinstance(answer, an.CacheAnswer)
         return answer
 
-    async def pin_cache(self, cache: str, *, pinned: bool = True) -> list[qu.CacheRow]:
+    async def pin_cache(self, cache: str, *, pinned: bool = True) -> list[an.CacheRow]:
         """Keep it for ever, or no longer than others; at every leader that has it. Raises Refused("no-cache")."""
         return rows_of(await self.ask_each(qu.AskPin(check_cache_id(cache), pinned)))
 
-    async def drop_cache(self, cache: str) -> list[qu.CacheRow]:
+    async def drop_cache(self, cache: str) -> list[an.CacheRow]:
         """Forget it, at every leader that has it and on all their workers. Raises Refused("no-cache")."""
         return rows_of(await self.ask_each(qu.AskDropCache(check_cache_id(cache))))
 
@@ -293,23 +294,23 @@ class Grid:
         """The result of a job that someone submitted before. Raises Refused("unknown-job")."""
         return await self._session.jobs.claim(*given_id(job_id))
 
-    async def cancel(self, *job_ids: JobName) -> qu.CancelAnswer:
+    async def cancel(self, *job_ids: JobName) -> an.CancelAnswer:
         """Cancel jobs, whoever submitted them, and tell what became of them."""
         keys = [given_id(job_id)[0] for job_id in job_ids]
         own = [job for key in keys if (job := self._session.jobs.find(key)) is not None]
         others = [show_job_id(key) for key in keys if self._session.jobs.find(key) is None]
         self._session.jobs.cancel(own)
-        whole = qu.CancelAnswer(len(own), 0, others)
+        whole = an.CancelAnswer(len(own), 0, others)
         if others:
             answers = list((await self.ask_each(qu.AskCancel(others))).values())
             for answer in answers:
-                if isinstance(answer, qu.CancelAnswer):
+                if isinstance(answer, an.CancelAnswer):
                     whole = whole.beside(answer)
                 elif isinstance(answer, Refused) and all(isinstance(each, Refused) for each in answers):
                     raise answer
         return whole
 
-    async def ask(self, question: qu.Question, leader: str | None = None) -> qu.Answer:
+    async def ask(self, question: qu.Question, leader: str | None = None) -> an.Answer:
         """Ask this leader something, or else whoever serves. Waits if it is away. Raises Refused.
 
         Without a leader's address, what is asked about one job or one worker is asked of each until one knows it.
@@ -320,7 +321,7 @@ class Grid:
             return answer_that_knows(await self.ask_each(question))
         return await ask_one(self._session.questions, question)
 
-    async def ask_each(self, question: qu.Question) -> dict[str, qu.Answer | Refused]:
+    async def ask_each(self, question: qu.Question) -> dict[str, an.Answer | Refused]:
         """Ask every leader that serves, by its address. With one leader, wait for it if it is away."""
         await self.all_tried(_ALL_TRIED_WITHIN_S)
         return await ask_several(self._session.questions, question, self._there())

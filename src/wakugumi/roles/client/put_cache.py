@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from wakugumi.core.leader.admin.questions import Answer, CacheRow, CachesAnswer
+from wakugumi.core.leader.answer_records import Answer, CacheRow, CachesAnswer
 from wakugumi.core.names import check_cache_id, check_file_names
 from wakugumi.core.subject import SubjectError, parse_pattern
 from wakugumi.errors import JobFailed, PeerError, Refused, bad_request

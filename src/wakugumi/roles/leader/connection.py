@@ -17,7 +17,7 @@ from wakugumi.adapters.net.link import Link
 from wakugumi.core.connections.read_ahead import Intake
 from wakugumi.core.ids import ClientId, JobId, WorkerId, show_job_id
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.admin.questions import CACHE_QUESTIONS
+from wakugumi.core.leader.questions import CacheQuestion
 from wakugumi.core.subject import SubjectError, worker_patterns
 from wakugumi.errors import PeerError, Refused
 from wakugumi.limits.wire import READ_BYTES_LARGE
@@ -325,7 +325,7 @@ class PeerConnection:
     def _ask(self, frame: Frame) -> None:
         try:
             event = ev.QuestionAsked(self.conn, frame.msg_id, read_question(frame.payload))
-            caches = self._caches if isinstance(event.question, CACHE_QUESTIONS) else None
+            caches = self._caches if isinstance(event.question, CacheQuestion) else None
             self._questions.ask(self._hub.drive if caches is None else caches.drive, event, len(frame.payload))
         except Refused as no:
             send_no(self, ev.SendNo(self.conn, frame.msg_id, no.code, no.message))

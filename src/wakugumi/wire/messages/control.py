@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from wakugumi.core.leader.admin.questions import Question
+from wakugumi.core.leader.questions import Question
 from wakugumi.errors import PeerError, Refused
 from wakugumi.wire.messages.payload import TEXT_CHARS_MAX, read_payload
 from wakugumi.wire.untrusted_json import JsonReader, Unreadable

@@ -9,7 +9,8 @@ from tests.kit.leader_world import World, a_world, job_id
 
 from wakugumi.core.ids import show_job_id
 from wakugumi.core.leader.admin import actions
-from wakugumi.core.leader.admin.questions import AskCancel, AskDrain, AskResume, CancelAnswer, ClientRow
+from wakugumi.core.leader.answer_records import CancelAnswer, ClientRow
+from wakugumi.core.leader.questions import AskCancel, AskDrain, AskResume
 from wakugumi.limits.leader import KEPT_RESULT_TTL_S, SWEEP_S
 from wakugumi.limits.wire import HEARTBEAT_S
 

@@ -13,15 +13,8 @@ from wakugumi.core.ids import JobId, show_job_id
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader import records
 from wakugumi.core.leader.admin import overview
-from wakugumi.core.leader.admin.questions import (
+from wakugumi.core.leader.answer_records import (
     NO_FIGURES,
-    AskDrain,
-    AskExplain,
-    AskJob,
-    AskJobs,
-    AskStatus,
-    AskStory,
-    AskWorkers,
     ClientRow,
     ExplainAnswer,
     GroupRow,
@@ -34,6 +27,7 @@ from wakugumi.core.leader.admin.questions import (
     WorkerRow,
     WorkersAnswer,
 )
+from wakugumi.core.leader.questions import AskDrain, AskExplain, AskJob, AskJobs, AskStatus, AskStory, AskWorkers
 from wakugumi.core.leader.scheduling import lanes
 from wakugumi.core.requirements import Requirements
 from wakugumi.limits.leader import LIST_ROWS_DEFAULT, LIST_ROWS_MAX, REATTACH_GRACE_S

@@ -9,10 +9,10 @@ from tests.kit.leader_world import TIMEOUT_S, ClientEnd, World, a_world, subject
 
 from wakugumi.core.ids import JobId, Verdict
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.admin.questions import AskDrain, AskRequeue
 from wakugumi.core.leader.jobs import broadcasting
 from wakugumi.core.leader.jobs.broadcast import PARTS, own_subject, owner_of, part_id, read_list
 from wakugumi.core.leader.jobs.states import JobState
+from wakugumi.core.leader.questions import AskDrain, AskRequeue
 from wakugumi.core.leader.records import JobRecord
 from wakugumi.core.requirements import Requirements
 from wakugumi.limits.leader import BROADCAST_DEADLINE_S, REATTACH_GRACE_S, RECOVERY_GRACE_S

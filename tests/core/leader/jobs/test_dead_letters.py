@@ -9,17 +9,9 @@ from tests.kit.leader_world import TIMEOUT_S, ClientEnd, WorkerEnd, World, a_wor
 
 from wakugumi.core.ids import JobId, show_job_id
 from wakugumi.core.leader.admin import actions
-from wakugumi.core.leader.admin.questions import (
-    AskDead,
-    AskDrop,
-    AskLetter,
-    AskRequeue,
-    DeadAnswer,
-    DeadDoneAnswer,
-    LetterAnswer,
-    Question,
-)
+from wakugumi.core.leader.answer_records import DeadAnswer, DeadDoneAnswer, LetterAnswer
 from wakugumi.core.leader.jobs import dead_letters as module
+from wakugumi.core.leader.questions import AskDead, AskDrop, AskLetter, AskRequeue, Question
 from wakugumi.limits.leader import ACK_MARGIN_S, BACKOFF_MAX_S, KEPT_RESULT_TTL_S
 from wakugumi.limits.wire import HEARTBEAT_S
 

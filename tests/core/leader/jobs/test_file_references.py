@@ -8,8 +8,8 @@ from tests.kit.leader_world import World, a_world, job_id, subject
 
 from wakugumi.core.ids import ClientId, JobId, show_job_id
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.admin.questions import AskCancel, AskDrop, AskRequeue
 from wakugumi.core.leader.journal.entries import KeepJob, KeepResult, KeepWhole
+from wakugumi.core.leader.questions import AskCancel, AskDrop, AskRequeue
 from wakugumi.core.requirements import Requirements
 from wakugumi.limits.journal import JOURNAL_SLACK_BYTES
 from wakugumi.limits.leader import KEPT_RESULT_TTL_S, SWEEP_S, UNDELIVERED_TTL_S

@@ -12,9 +12,10 @@ from tests.kit.leader_world import World, job_id, subject
 from wakugumi.core.ids import ClientId, show_job_id
 from wakugumi.core.leader.admin import answers
 from wakugumi.core.leader.admin.actions import AdminActions
-from wakugumi.core.leader.admin.questions import AskCancel, AskJobs, CancelAnswer, JobsAnswer
+from wakugumi.core.leader.answer_records import CancelAnswer, JobsAnswer
 from wakugumi.core.leader.jobs.job_table import JobTable
 from wakugumi.core.leader.jobs.states import JobState
+from wakugumi.core.leader.questions import AskCancel, AskJobs
 from wakugumi.core.leader.records import ClientRecord, JobRecord
 from wakugumi.core.leader.step_builder import StepBuilder
 from wakugumi.core.subject import parse_pattern

@@ -10,9 +10,9 @@ from tests.kit.leader_world import TIMEOUT_S, ClientEnd, WorkerEnd, World, a_wor
 
 from wakugumi.core.ids import JobId
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.admin.questions import AskCancel
 from wakugumi.core.leader.jobs.broadcast import own_subject, part_id
 from wakugumi.core.leader.journal.entries import KeepJob
+from wakugumi.core.leader.questions import AskCancel
 from wakugumi.limits.leader import BACKOFF_MAX_S
 
 pytestmark = pytest.mark.spec("L6")

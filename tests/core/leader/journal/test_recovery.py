@@ -14,21 +14,13 @@ from wakugumi.core.ids import ClientId, ConnId, JobId, show_job_id
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.admin.overview import capacity
 from wakugumi.core.leader.admin.overview import status as status_of
-from wakugumi.core.leader.admin.questions import (
-    AskCancel,
-    AskJob,
-    AskJobs,
-    AskStatus,
-    AskWorkers,
-    CancelAnswer,
-    JobsAnswer,
-    StatusAnswer,
-)
+from wakugumi.core.leader.answer_records import CancelAnswer, JobsAnswer, StatusAnswer
 from wakugumi.core.leader.jobs import lifecycle
 from wakugumi.core.leader.jobs.states import JobState
 from wakugumi.core.leader.journal import leaves
 from wakugumi.core.leader.journal.entries import KeepJob, KeepResult, KeepWhole
 from wakugumi.core.leader.machine import LeaderMachine
+from wakugumi.core.leader.questions import AskCancel, AskJob, AskJobs, AskStatus, AskWorkers
 from wakugumi.core.requirements import Requirements
 from wakugumi.core.subject import Pattern, Subject, is_valid_subject
 from wakugumi.limits.leader import KEPT_RESULT_TTL_S, REATTACH_GRACE_S, RECOVERY_GRACE_S, UNDELIVERED_TTL_S

@@ -23,7 +23,7 @@ from wakugumi.adapters.blobs.tokens import check_token
 from wakugumi.adapters.journal.journal import Journal
 from wakugumi.core.files import events as se
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.leader import questions as qu
 from wakugumi.errors import Lost
 from wakugumi.limits.files import BLOB_STORE_BYTES
 from wakugumi.roles.leader.files.blobs import LeaderBlobs

@@ -14,7 +14,7 @@ from tests.kit.old_peers import DEADLINE_S, OldWorker
 
 from wakugumi.core.ids import ClientId, ConnId, job_id_from_name
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.admin.questions import AskDrain
+from wakugumi.core.leader.questions import AskDrain
 from wakugumi.core.subject import parse_subject
 from wakugumi.errors import Refused
 from wakugumi.roles.leader.http import clients

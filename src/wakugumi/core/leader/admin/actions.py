@@ -7,20 +7,12 @@ from __future__ import annotations
 
 from wakugumi.core.ids import JobId, parse_job_id
 from wakugumi.core.leader.admin import answers, overview
-from wakugumi.core.leader.admin.questions import (
-    Answer,
-    AskCancel,
-    AskDrain,
-    AskDrop,
-    AskRequeue,
-    AskResume,
-    CancelAnswer,
-    DeadDoneAnswer,
-)
+from wakugumi.core.leader.answer_records import Answer, CancelAnswer, DeadDoneAnswer
 from wakugumi.core.leader.events import QuestionAsked, SendAnswer, SendNo
 from wakugumi.core.leader.jobs.broadcast import owner_of
 from wakugumi.core.leader.jobs.states import DONE
 from wakugumi.core.leader.journal.recovery import keep_whole
+from wakugumi.core.leader.questions import AskCancel, AskDrain, AskDrop, AskRequeue, AskResume
 from wakugumi.core.leader.records import JobRecord
 from wakugumi.core.leader.state import LeaderState
 from wakugumi.core.leader.step_builder import StepBuilder

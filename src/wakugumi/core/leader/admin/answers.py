@@ -10,8 +10,23 @@ from itertools import islice
 
 from wakugumi.core.ids import JobId, Verdict, parse_job_id, show_job_id
 from wakugumi.core.leader.admin import overview
-from wakugumi.core.leader.admin.questions import (
+from wakugumi.core.leader.answer_records import (
     Answer,
+    AttemptRow,
+    DeadAnswer,
+    DeadRow,
+    ExplainAnswer,
+    JobRow,
+    JobsAnswer,
+    LetterAnswer,
+    StoryAnswer,
+    StoryLine,
+    WorkersAnswer,
+)
+from wakugumi.core.leader.jobs.broadcast import PARTS, owner_of, read_list
+from wakugumi.core.leader.jobs.dead_letters import last_outcome
+from wakugumi.core.leader.jobs.states import DONE, JobState
+from wakugumi.core.leader.questions import (
     AskCache,
     AskCaches,
     AskCancel,
@@ -30,21 +45,8 @@ from wakugumi.core.leader.admin.questions import (
     AskStory,
     AskTop,
     AskWorkers,
-    AttemptRow,
-    DeadAnswer,
-    DeadRow,
-    ExplainAnswer,
-    JobRow,
-    JobsAnswer,
-    LetterAnswer,
     Question,
-    StoryAnswer,
-    StoryLine,
-    WorkersAnswer,
 )
-from wakugumi.core.leader.jobs.broadcast import PARTS, owner_of, read_list
-from wakugumi.core.leader.jobs.dead_letters import last_outcome
-from wakugumi.core.leader.jobs.states import DONE, JobState
 from wakugumi.core.leader.records import ClientRecord, JobRecord, Lane, WorkerRecord
 from wakugumi.core.leader.scheduling.roster import can_run, has_room, members_of
 from wakugumi.core.leader.scheduling.turn_jobs import in_order, slots_of

@@ -12,8 +12,7 @@ from uuid import UUID
 from wakugumi.core.backoff import TURN_STRIDE
 from wakugumi.core.buckets import OTHERS
 from wakugumi.core.ids import show_job_id
-from wakugumi.core.leader.admin.questions import (
-    AskTop,
+from wakugumi.core.leader.answer_records import (
     ClientRow,
     FailureRow,
     GroupRow,
@@ -23,6 +22,7 @@ from wakugumi.core.leader.admin.questions import (
     WorkerRow,
 )
 from wakugumi.core.leader.jobs.broadcast import owner_of
+from wakugumi.core.leader.questions import AskTop
 from wakugumi.core.leader.records import ClientRecord, PatternPool, WorkerRecord
 from wakugumi.core.leader.state import LeaderState
 from wakugumi.core.leader.stats import BROADCASTS, Cell

@@ -34,7 +34,7 @@ from wakugumi.core.files.events import SpreadDo, SpreadEvent, SpreadKeep
 from wakugumi.core.files.machine import FileDistribution
 from wakugumi.core.files.sources import TOO_MANY_WANTS
 from wakugumi.core.ids import ConnId, WorkerId
-from wakugumi.core.leader.admin.questions import CachesAnswer
+from wakugumi.core.leader.answer_records import CachesAnswer
 from wakugumi.core.leader.events import SendAnswer
 from wakugumi.core.names import check_cache_id, check_file_names
 from wakugumi.core.subject import Pattern, SubjectError, worker_patterns

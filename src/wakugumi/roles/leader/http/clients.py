@@ -25,8 +25,9 @@ from wakugumi.adapters.http.page import HttpRequest
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.core.ids import ClientId, ConnId, JobId
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.admin.questions import Answer, Question
+from wakugumi.core.leader.answer_records import Answer
 from wakugumi.core.leader.events import LeaderDo
+from wakugumi.core.leader.questions import Question
 from wakugumi.errors import Lost, Refused
 from wakugumi.limits.http import HTTP_CLIENTS_MAX, HTTP_GONE_S, HTTP_LINGER_S, HTTP_UNREAD_S
 from wakugumi.limits.wire import READ_BYTES_LARGE

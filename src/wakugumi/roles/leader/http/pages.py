@@ -32,7 +32,8 @@ from wakugumi.adapters.jobdir.large_parts import ARCHIVE, STDERR, STDOUT
 from wakugumi.adapters.net.compression import is_packed, unpack
 from wakugumi.core.ids import ClientId, ConnId, JobId, Verdict, show_job_id
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.admin.questions import AskCancel, AskExplain, AskJob, CancelAnswer, ExplainAnswer, JobRow
+from wakugumi.core.leader.answer_records import CancelAnswer, ExplainAnswer, JobRow
+from wakugumi.core.leader.questions import AskCancel, AskExplain, AskJob
 from wakugumi.core.metrics import Counter, Family, gauge
 from wakugumi.errors import Lost, PeerError, Refused
 from wakugumi.limits.files import BLOB_BYTES_MAX, INLINE_FILE_BYTES_MAX
