@@ -35,7 +35,6 @@ ALLOWED: dict[str, tuple[int, int, int]] = {
     "core/leader": (15, 0, 0),
     "roles/client": (73, 1, 1),
     "roles/leader": (64, 1, 0),
-    "roles/runner": (56, 0, 1),
     "wire": (21, 0, 0),
     "wire/messages": (11, 0, 0),
 }

@@ -47,7 +47,7 @@ def test_running_programs_outlive_their_leader_and_nothing_runs_twice(
     leader.end()
     again = start("leader", port, "--state", state)
     assert again.line() == address
-    assert "recovered" in again.until(lambda text: "worker - joined" in text)
+    assert "recovered" in again.until(lambda text: "worker joined worker=- " in text)
     go_on.touch()
     done = waku("jobs", "wait", "runs", "waits", "--leader", address)
     assert done.returncode == 0, done.stderr

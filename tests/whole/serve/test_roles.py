@@ -26,7 +26,7 @@ def test_the_old_forms_run_three_samples(grid, waku) -> None:
     done = waku("client", grid.host, grid.port, "desk-1", "8")
     assert done.returncode == 0, done.stderr
     assert [line.split()[-2:] for line in done.stdout.splitlines()[1:]] == [["calcA", str(n)] for n in (1, 2, 3)]
-    assert "client desk-1 joined" in grid.leader.until(lambda text: "desk-1" in text)
+    assert "client joined client=desk-1 " in grid.leader.until(lambda text: "desk-1" in text)
     assert "cap 8" in grid.leader.until(lambda text: "cap" in text)
 
 
@@ -86,7 +86,7 @@ def test_the_clients_cap_comes_from_its_old_variable(grid, waku) -> None:
     assert "cap 7" in grid.leader.until(lambda text: "cap" in text)
     done = waku("client", grid.host, grid.port, "desk-2")
     assert done.returncode == 0, done.stderr
-    assert "client desk-2 joined" in grid.leader.until(lambda text: "cap 4" in text)
+    assert "client joined client=desk-2 " in grid.leader.until(lambda text: "cap=4" in text)
 
 
 @pytest.mark.spec("K7")

@@ -66,7 +66,7 @@ def test_clientx_spreads_its_jobs_and_names_the_leaders(fleet: Fleet, waku) -> N
 def test_each_leader_is_told_its_share(fleet: Fleet, waku) -> None:
     assert waku("clientx", "me", *fleet.addresses, "7").returncode == 0
     for leader, cap in zip(fleet.leaders, (4, 3)):
-        assert f"cap {cap}" in leader.until(lambda text: "client me joined" in text)
+        assert f"cap={cap}" in leader.until(lambda text: "client joined client=me " in text)
 
 
 def test_lists_have_a_section_for_each_leader_and_json_is_a_list(fleet: Fleet, waku, monkeypatch) -> None:

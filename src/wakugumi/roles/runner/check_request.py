@@ -1,4 +1,4 @@
-"""Which requests can no worker run, whatever it has?"""
+"""Which requests can no worker run?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wakugumi.wire.messages.job import JobRequest
 
 
 def check_request(request: JobRequest) -> None:
-    """Raises Refused for a request that cannot be run, whoever tries."""
+    """Raises Refused for a request that fails on every worker."""
     if len(request.args) > ARGS_PER_JOB_MAX:
         raise Refused("bad-request", f"a job has at most {ARGS_PER_JOB_MAX} arguments, not {len(request.args)}")
     if len(request.files) > FILES_PER_JOB_MAX:

@@ -1,4 +1,4 @@
-"""Where is work done that would keep the loop from its connections? In threads that are there from the start."""
+"""Where is work done that would block the loop? In threads that exist from the start."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from wakugumi.adapters.loop.threads import started_pool
 from wakugumi.errors import ConfigError
 
 THREADS: Final = 2
-"""For inputs and results that take longer than a millisecond, and as many for those that take longer than seconds:
-packing leaves the interpreter's lock alone, so two keep two CPUs busy."""
+"""Threads per pool. Packing releases the interpreter's lock, so two threads keep two CPUs busy."""
 
 
 class JobThreads:
-    """Two pools: what takes hours waits for its like, and nobody else waits for it."""
+    """Two pools: work of hours waits in `large` and never delays the short work in `small`."""
 
     def __init__(self) -> None:
-        """Raises ConfigError. All threads are started now: the end of a job must not need a new one."""
+        """Start all threads: the end of a job must not need a new one. Raises ConfigError."""
         try:
             self.small = started_pool(THREADS, "waku-jobdir")
             try:
@@ -32,9 +31,9 @@ class JobThreads:
             ) from None
 
     async def close(self) -> None:
-        """What has begun is brought to its end."""
+        """Wait for work that has begun."""
         for pool in (self.small, self.large):
             try:
                 await asyncio.to_thread(pool.shutdown)
-            except RuntimeError:  # No thread can be started: then the loop waits for them.
+            except RuntimeError:  # No thread for the wait can be started: wait in the loop.
                 pool.shutdown()

@@ -1,7 +1,7 @@
-"""What is still on the disk of jobs that have ended, and when does it go? (SPEC W4, W7)
+"""Which ended jobs are still on disk, and when are they removed? (SPEC W4, W7)
 
-A finished job is kept for its time, and longer while its result is waited for. What goes is removed a few milliseconds
-at a time, so that no connection waits for a disk. All calls are made in the loop's thread.
+A finished job is kept for its time, and longer while its result is owed. Removal takes a few milliseconds at a time, so
+that no connection waits for a disk. All calls are made in the loop's thread.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from wakugumi.wire.messages.payload import encode
 log = logging.getLogger("wakugumi.runner")
 
 _SWEEP_S: Final = 1.0
-_BITE_S: Final = 0.002
-"""How long the loop may be busy with removing before others have their turn."""
-_BETWEEN_BITES_S: Final = 0.01
+_SWEEP_TURN_S: Final = 0.002
+"""How long one removal may block the loop."""
+_BETWEEN_TURNS_S: Final = 0.01
 
 
 class KeptJobs:
-    """Finished jobs of one folder, and what interrupted ones left there."""
+    """Finished jobs of one folder, and files of interrupted ones."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class KeptJobs:
         done_ttl_s: float,
         interrupted_ttl_s: float,
     ) -> None:
-        """A job that `runs` is not touched, and one that `is_owed` is kept on. `submit` has a thread remove a path."""
+        """Jobs in `runs` are not touched; jobs that are owed are kept longer. `submit` removes a path in a thread."""
         self._loop = loop
         self._folder = folder
         self._runs = runs
@@ -55,61 +55,62 @@ class KeptJobs:
         self._done_ttl_s = done_ttl_s
         self._interrupted_ttl_s = interrupted_ttl_s
         self.jobs: dict[JobId, float] = {}
-        """Finished jobs, and the time at which those of the same second began to end."""
+        """Finished jobs, each with the time at which its second in `seconds` began."""
         self.seconds: deque[tuple[float, list[JobId]]] = deque()
-        """The same by time, oldest first: there may be hundreds of thousands. One that ran again stands here twice."""
+        """Finished jobs by the second of their end, oldest first: there may be hundreds of thousands. A job that ran
+        twice is in two of them."""
         self._remains: deque[tuple[float, JobId]] = deque()
-        """What interrupted jobs left, and when it goes, the next first."""
-        self._sweeper = loop.call_later(_SWEEP_S, self._sweep_on)
+        """Interrupted jobs with the time of their removal, the next first."""
+        self._sweeper = loop.call_later(_SWEEP_S, self._sweep_and_repeat)
 
     def close(self) -> None:
         self._sweeper.cancel()
 
     def load(self, job_id: JobId) -> bytes | None:
-        """The encoded result of a finished job, from disk. None if there is none (any more) that can be trusted."""
+        """The encoded result of a finished job from disk. None if it has no result that can be trusted."""
         return None if job_id in self._runs else self._folder.load(show_job_id(job_id))
 
     def load_whole(self, job_id: JobId) -> Whole | None:
-        """The same, the files that it names, and the digest of its request."""
+        """Result of a finished job, the files it names, and the digest of its request; None as in `load`."""
         return None if job_id in self._runs else self._folder.load_whole(show_job_id(job_id))
 
     def done_at(self, job_id: JobId) -> float | None:
-        """When a finished job that is kept here was done, by the machine's clock."""
+        """Time at which a finished job on this disk ended, by the machine's clock."""
         return self._folder.done_at(show_job_id(job_id))
 
     def parts(self, job_id: JobId, payload: bytes) -> Mapping[str, Path]:
-        """The files that a finished job's result names by their hashes, by their names. Raises Refused."""
+        """Paths by name of the files that a finished job's result names by hash. Raises Refused."""
         if not _names_parts(payload):
             return {}
         try:
             parts = parts_of(read_result(job_id, payload), f"{self._folder.path}/{show_job_id(job_id)}")
         except (OSError, ValueError, PeerError):
-            raise Refused("worker-error", "what the job made is no longer on the disk") from None
+            raise Refused("worker-error", "the files of the job's result are no longer on disk") from None
         return {part.path.name: part.path for part in parts}
 
     def in_short(self, job_id: JobId, payload: bytes) -> bytes:
-        """The result as a leader is told that takes nothing beside frames: FAILED, if some of it does not fit one."""
+        """The result for a leader without blobs: FAILED if some of it does not fit a frame."""
         if not _names_parts(payload):
             return payload
         where = f"{self._folder.path}/{show_job_id(job_id)}"
         return encode(too_big(read_result(job_id, payload), where, self._done_ttl_s))
 
     def forget(self, job_id: JobId) -> None:
-        """Remove what is kept of a finished job, now."""
+        """Remove a finished job now."""
         if job_id not in self._runs:
             self.jobs.pop(job_id, None)
             self._remove(job_id, self._folder.remove)
 
     def unmark(self, job_id: JobId) -> None:
-        """A failure that must not answer for a later run, whatever becomes of this process. Its files stay for now."""
+        """Make a failure answer no later request, even after a restart. Its files stay for now."""
         if job_id not in self._runs:
             self._folder.unmark(show_job_id(job_id))
 
     def finished_before(self) -> list[tuple[JobId, float]]:
-        """Once, at the start: the jobs that ended in an earlier life and their age in seconds.
+        """Jobs of earlier runs of this process, with their age in seconds; call once, at the start.
 
-        What was interrupted then is removed in its time. `load` has the last word on each: power may have been lost.
-        They stay for a while yet, but no more of them than a leader can be told of: see `finished`.
+        Files of interrupted jobs are removed in their time. A power loss may have damaged results: `load` decides. The
+        newest FOUND_MAX jobs stay for a while longer; the leader is not told of more.
         """
         found = self._folder.finished(self._interrupted_ttl_s)
         now = self._loop.time()
@@ -123,9 +124,9 @@ class KeptJobs:
         return found
 
     def sweep(self) -> bool:
-        """Remove what was kept for its time, for some milliseconds. True if there is more. It is called by itself."""
+        """Remove expired jobs for some milliseconds. True if there are more. A timer calls it."""
         now = self._loop.time()
-        stop_at = now + _BITE_S
+        stop_at = now + _SWEEP_TURN_S
         while self._remains and self._remains[0][0] <= now:
             _, job_id = self._remains.popleft()
             if job_id not in self._runs and job_id not in self.jobs:
@@ -147,12 +148,12 @@ class KeptJobs:
         return False
 
     def _kept_s(self) -> float:
-        """How long finished jobs stay now. If there are too many, the oldest go earlier."""
+        """Seconds that finished jobs stay. If there are too many, the oldest are removed earlier."""
         most_s = self._done_ttl_s
         return most_s if len(self.jobs) <= KEPT_JOBS_MAX else min(most_s, DONE_TTL_S)
 
     def keep(self, job_id: JobId, ended_at: float) -> None:
-        """A job that ended then."""
+        """Keep a job that ended at this time."""
         if not self.seconds or ended_at >= self.seconds[-1][0] + 1.0:
             self.seconds.append((ended_at, []))
         second, jobs = self.seconds[-1]
@@ -164,17 +165,17 @@ class KeptJobs:
         if not remove(name):
             self._submit(_remove_all, f"{self._folder.path}/{name}")
 
-    def _sweep_on(self) -> None:
+    def _sweep_and_repeat(self) -> None:
         try:
-            pause = _BETWEEN_BITES_S if self.sweep() else _SWEEP_S
+            pause = _BETWEEN_TURNS_S if self.sweep() else _SWEEP_S
         except Exception:
-            log.exception("finished jobs could not be removed")
+            log.exception("removal of finished jobs failed")
             pause = _SWEEP_S
-        self._sweeper = self._loop.call_later(pause, self._sweep_on)
+        self._sweeper = self._loop.call_later(pause, self._sweep_and_repeat)
 
 
 def _names_parts(payload: bytes) -> bool:
-    """Does a result name files by their hashes? As we write it; in a text, quotes are not bare."""
+    """Whether a result names files by hash, in our own encoding; a text would have escaped quotes."""
     return b'Blob":{"Sha256":' in payload
 
 
@@ -182,4 +183,4 @@ def _remove_all(path: str) -> None:
     try:
         remove_tree(path)
     except OSError as error:
-        log.warning("%s cannot be removed: %s", path, error.strerror)
+        log.warning("path not removed path=%s: %s", path, error.strerror)

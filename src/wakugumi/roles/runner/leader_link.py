@@ -1,9 +1,9 @@
-"""What is said between a machine's slots and its leader? Frames become events, and effects become frames.
+"""How does a machine's slots machine talk to its leader? Frames become events, and effects become frames.
 
     leader ◄── frames ──► LeaderLink ◄── events, effects ──► slots
-                              └── a result's bulk ──► deliveries; inputs and caches ──► supply
+                              └── large results ──► deliveries; inputs and caches ──► supply
 
-It dials, says hello, and dials again whenever the connection is lost; what runs goes on meanwhile.
+The link connects, sends its hello, and reconnects whenever the connection is lost; running jobs continue meanwhile.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ log = logging.getLogger("wakugumi.worker")
 
 
 class LeaderLink:
-    """The connection to one leader, however often it has to be made. Make it inside a running loop."""
+    """The connection to one leader, across reconnects. Create it inside a running loop."""
 
     def __init__(
         self,
@@ -65,10 +65,11 @@ class LeaderLink:
         self._unlinked.set()
         self._why_lost = ""
         self._served = False
-        self._blobs_met = False
-        """In this life a leader has greeted us that takes what does not fit a frame."""
+        self._has_met_blobs = False
+        """A leader with blobs has greeted this process."""
         self._withheld: dict[JobId, tuple[bytes, bytes]] | None = None
-        """Results of which a silent leader, which may be that one, is not yet told that they do not fit."""
+        """Large results withheld until the leader turns out to be old; None if it is known. Set only if a leader with
+        blobs was met before: the silent leader may be that one."""
         self._ignored: set[int] = set()
         self.deliveries = ResultUploads(runner.kept.load_whole, self._send_result, self._not_delivered)
         self._supply = supply
@@ -97,19 +98,19 @@ class LeaderLink:
             ev.ComplainAboutLeader: self._complain,
             ev.HangUpOnLeader: self._hang_up,
         }
-        """What `slots` asks for that concerns the leader."""
+        """Effects of `slots` that concern the leader."""
 
     def send(self, data: bytes) -> None:
-        """To the leader, if one is there."""
+        """Send a frame if there is a connection."""
         if self._link is not None:
             self._link.send(data)
 
     async def stay_linked(self) -> None:
-        """Dial, and dial again, with pauses that grow while no leader serves us."""
+        """Connect and reconnect, with growing pauses while no leader serves this machine."""
         clock = asyncio.get_running_loop().time
         pause_s = WORKER_RECONNECT_FIRST_S
         lost_at = clock()
-        told = ("", 0.0)
+        logged = ("", 0.0)
         while True:
             began_at = clock()
             try:
@@ -123,16 +124,16 @@ class LeaderLink:
                 pause_s = WORKER_RECONNECT_FIRST_S
                 lost_at = clock()
             wait_s = with_jitter(pause_s, random.random())
-            news = self._why_lost or "it hung up", pause_s
-            level = logging.DEBUG if news == told else logging.WARNING  # once, and not twice a second
-            log.log(level, "no leader: %s; trying again in %.1f s", news[0], wait_s)
-            told = news
+            reason = self._why_lost or "it hung up", pause_s
+            level = logging.DEBUG if reason == logged else logging.WARNING  # A repeated reason is no news.
+            log.log(level, "no leader: %s; retry_s=%.1f", reason[0], wait_s)
+            logged = reason
             self._why_lost = ""
             await asyncio.sleep(wait_s)
             pause_s = next_redial_s(pause_s, clock() - lost_at)
 
     async def close(self) -> None:
-        """Say what is queued, as far as it is read, and hang up."""
+        """Flush queued frames if the leader reads them, then disconnect."""
         if self._link is not None:
             self._link.close()
             with contextlib.suppress(TimeoutError):
@@ -144,14 +145,14 @@ class LeaderLink:
         if self._link is not None:
             self._link.abort()
 
-    # What the link calls.
+    # Called by the link.
 
     def on_open(self, link: Link) -> None:
         self._link = link
         self._unlinked.clear()
         self._ignored.clear()
-        self._withheld = {} if self._blobs_met else None
-        log.info("worker %s connected to the leader at %s", UUID(bytes_le=self._runner.worker_id), link.peer)
+        self._withheld = {} if self._has_met_blobs else None
+        log.info("connected to the leader worker=%s peer=%s", UUID(bytes_le=self._runner.worker_id), link.peer)
         link.greet(self._hello)
         self._post(ev.Opened())
 
@@ -162,13 +163,13 @@ class LeaderLink:
         elif frame.type not in self._ignored:
             self._ignored.add(frame.type)
             name = fr.NAMES.get(frame.type, "unknown")
-            log.warning("%s sent a frame of type %d (%s), which is ignored", link.peer, frame.type, name)
+            log.warning("frame ignored peer=%s type=%d name=%s", link.peer, frame.type, name)
 
     def on_alive(self, _link: Link) -> None:
         self._post(ev.LeaderAlive())
 
     def on_blocked(self, link: Link, blocked: bool) -> None:
-        """Nothing to do: `slots` asks when what it said is written, before it says more than a buffer should hold."""
+        """Needs no action: `slots` asks when its frames are written before it sends more than a buffer should hold."""
 
     def on_lost(self, _link: Link) -> None:
         self._link = None
@@ -177,13 +178,13 @@ class LeaderLink:
         self._supply.lost()
         self._post(ev.LinkLost())
 
-    # What the leader says.
+    # Frames of the leader.
 
     def _assign(self, frame: Frame) -> None:
         if frame.msg_id == fr.NO_ID:
             raise PeerError("an AssignJob carries the job's id, not zeros")
         self._served = True
-        if self._withheld is not None:  # It assigns without a greeting, so it is an old one.
+        if self._withheld is not None:  # An old leader assigns without a welcome.
             withheld, self._withheld = self._withheld, None
             for job, result in withheld.items():
                 if job != frame.msg_id:
@@ -216,20 +217,20 @@ class LeaderLink:
     def _welcome(self, frame: Frame) -> None:
         welcome = read_welcome(frame.payload)
         self._served = True
-        self._withheld = None  # They are among what is held, and it fetches what it waits for.
+        self._withheld = None  # Holding lists them, and the leader fetches the ones that it waits for.
         if self._link is not None:
             self._link.packs = ZSTD in welcome.wants
         log.info("the leader speaks version %s", welcome.version)
         if BLOBS in welcome.wants:
-            self._blobs_met = True
+            self._has_met_blobs = True
             self.deliveries.connected(welcome.blobs or self._leader_url)
         self._supply.welcomed(welcome.blobs or self._leader_url if BLOBS in welcome.wants else None)
         self._post(ev.LeaderWelcomed(RESTS in welcome.wants))
 
-    # What the deliveries say.
+    # Called by the deliveries.
 
     def _send_result(self, job: JobId, payload: bytes, request: bytes) -> None:
-        if not self.deliveries.has_place:  # It is an old leader, and most results are as it knows them.
+        if not self.deliveries.has_place:  # An old leader; most results fit a frame.
             short = self._runner.kept.in_short(job, payload)
             if short is not payload and self._withheld is not None:
                 self._withheld[job] = payload, request
@@ -238,11 +239,11 @@ class LeaderLink:
         self.send(fr.encode(fr.ACK_JOB, request or fr.NO_ID, job, "", payload))
 
     def _not_delivered(self, job: JobId, code: str, text: str) -> None:
-        if not self._runner.runs(job):  # Assigned anew meanwhile, it will have another result.
+        if not self._runner.runs(job):  # A new run of the job will have another result.
             self._runner.kept.unmark(job)
             self._send_failure(ev.SendFailure(job, code, text))
 
-    # What `slots` asks for.
+    # Effects of `slots`.
 
     def _send_holding(self, effect: ev.SendHolding) -> None:
         holding = Holding(list(effect.running), list(effect.finished), list(effect.kept))

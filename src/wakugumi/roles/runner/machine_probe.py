@@ -1,4 +1,4 @@
-"""Can a program be started on this machine, and is there room for what it makes? (SPEC W9)"""
+"""Can this machine start a program, and is there disk space for its output? (SPEC W9)"""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from wakugumi.errors import Refused, Sick
 
 log = logging.getLogger("wakugumi.runner")
 
-_DISK_LOOK_S: Final = 1.0
-"""How often free room is asked for: a thousand jobs a second share one answer."""
+_DISK_CHECK_S: Final = 1.0
+"""Seconds for which a measured free space counts: a thousand jobs a second share one measurement."""
 PROBE: Final = "probe"
-"""No job is called so."""
+"""Name of the probing program's run; no job has this name."""
 _PROBE_S: Final = 10.0
-"""A program that does nothing and takes longer cannot be said to run."""
+"""Time limit of a program that does nothing."""
 
 
 class MachineProbe:
-    """Tries the machine as a job would use it. All calls are made in the loop's thread."""
+    """Tests the machine as a job would use it. All calls are made in the loop's thread."""
 
     def __init__(
         self,
@@ -35,27 +35,27 @@ class MachineProbe:
         threads: Executor,
         free_min_bytes: int,
     ) -> None:
-        """The end of a program that is called PROBE is to be told to `ended`."""
+        """`processes` must report the end of the program PROBE to `ended`."""
         self._loop = loop
         self._folder = folder
         self._processes = processes
         self._threads = threads
         self.free_min_bytes = free_min_bytes
-        self._disk_looked_at = -math.inf
+        self._disk_checked_at = -math.inf
         self._disk_is_low: Sick | None = None
-        self._probing: Callable[[str], None] | None = None
-        """Who waits to hear whether a program can be started."""
+        self._report: Callable[[str], None] | None = None
+        """Gets the outcome of the probe in progress."""
         self._closed = False
 
     def close(self) -> None:
-        """Nobody hears of a probe any more."""
+        """Report no probe any more."""
         self._closed = True
 
     def check_disk(self) -> None:
-        """Raises Sick if there is too little room for a job."""
+        """Raises Sick if there is too little space for a job."""
         now = self._loop.time()
-        if now - self._disk_looked_at >= _DISK_LOOK_S:
-            self._disk_looked_at = now
+        if now - self._disk_checked_at >= _DISK_CHECK_S:
+            self._disk_checked_at = now
             self._disk_is_low = None
             try:
                 check_room(self._folder.path, self.free_min_bytes)
@@ -64,12 +64,12 @@ class MachineProbe:
         if self._disk_is_low is not None:
             raise Sick(self._disk_is_low.code, self._disk_is_low.message)
 
-    def probe(self, told: Callable[[str], None]) -> None:
-        """Try whether a program can be started here. `told` is called later, with why not, or nothing if one was."""
-        if self._probing is not None or self._closed:
+    def probe(self, report: Callable[[str], None]) -> None:
+        """Try to start a program. `report` is called later with the reason of a failure; empty if it worked."""
+        if self._report is not None or self._closed:
             return
-        self._probing = told
-        self._disk_looked_at = -math.inf
+        self._report = report
+        self._disk_checked_at = -math.inf
         done = self._loop.run_in_executor(self._threads, check_machine, self._folder.path, self.free_min_bytes)
         done.add_done_callback(self._start_probe)
 
@@ -91,7 +91,7 @@ class MachineProbe:
         except Refused as no:
             self._probed(no.message)
         except Exception as error:
-            log.exception("the machine could not be tried")
+            log.exception("probe of the machine failed")
             self._probed(repr(error))
 
     def ended(self, child: RunningProgram) -> None:
@@ -102,6 +102,6 @@ class MachineProbe:
             self._probed(why if child.reason or child.exit_code else "")
 
     def _probed(self, why: str) -> None:
-        told, self._probing = self._probing, None
-        if told is not None and not self._closed:
-            told(why)
+        report, self._report = self._report, None
+        if report is not None and not self._closed:
+            report(why)

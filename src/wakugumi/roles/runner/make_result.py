@@ -1,7 +1,7 @@
-"""What does a job's end say? From exit code, output and files to a result that fits a frame (SPEC W6, C5).
+"""What is the result of a job? Exit code, output and files become a result that fits a frame. (SPEC W6, C5)
 
-OK is exit code 0 and nothing else. A program that failed still answers with all it wrote and made. What does not fit
-stays in the job's directory as files that the result names by their hashes: `send_results` brings them to the leader.
+Only exit code 0 is OK. A failed program's result also has all of its output and files. Parts that do not fit stay in
+the job's directory as files that the result names by hash; `send_results` uploads them to the leader.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from wakugumi.wire.messages.payload import encode
 from wakugumi.wire.messages.references import BlobRef
 
 TAIL_BYTES: Final = 64 * KIB
-"""What a result tells of stdout and stderr where it cannot tell all: the end, where errors stand."""
+"""Length of stdout and stderr in a result that cannot hold all of them: their end, where errors are."""
 _TEXTS_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - KIB
-"""All that is not the archive, encoded: beside it there is room for the hashes of what does not fit."""
+"""Most bytes of the encoded result without its archive; the rest is for the hashes of large parts."""
 _UNPACKED_BYTES: Final = 40
-"""What it takes to say how many bytes the archive's files have."""
+"""Bytes that the encoded size of the unpacked archive takes."""
 
 
 class MadeResult(NamedTuple):
-    """A job's encoded result and what the worker must know of it."""
+    """A job's encoded result and the facts that the worker needs of it."""
 
     payload: bytes
     ok: bool
     reason: str
-    """A code of the error table; empty if it is OK."""
+    """A code of the error table; empty if OK."""
     ran_s: float = 0.0
-    """How long its program ran."""
+    """Seconds that the program ran."""
     fault: str = ""
-    """What is wrong with this machine, if that is why."""
+    """Why this machine is to blame; empty if it is not."""
     request: bytes = b""
-    """The digest of the request; empty if it could not be read."""
+    """Digest of the request; empty if the request could not be read."""
 
 
 def conclude(
@@ -57,11 +57,11 @@ def conclude(
     *,
     however_large: bool = True,
 ) -> MadeResult:
-    """Make the result of a program that has ended, and keep it in its directory. Raises Refused, and TooBig if it is
-    large and was not to be made `however_large`: then nothing has changed.
+    """Make the result of an ended program and keep it in its directory. Raises Refused, and TooBig for a large result
+    unless `however_large`; TooBig changes nothing.
 
-    The directory was reopened, and the capture measured. While much is packed, `go_on` is called now and then, and
-    what it raises ends that.
+    The directory was reopened, and the capture measured. While much is packed, `go_on` is called repeatedly; an
+    exception of it ends the packing.
     """
     reason = child.reason or ("exit" if child.exit_code else "")
     note = _note(child)
@@ -103,7 +103,7 @@ def conclude(
 
 
 def too_big(result: JobResult, where: str, kept_s: float) -> JobResult:
-    """What a leader is told that cannot take what does not fit a frame."""
+    """The result for a leader that takes only frames."""
     note = (
         f"wakugumi: the result does not fit a frame of 4 MiB, and the leader takes no larger ones. "
         f"It is kept for {kept_s:g} s in {where} on worker {result.worker}\n"
@@ -124,14 +124,13 @@ def too_big(result: JobResult, where: str, kept_s: float) -> JobResult:
 
 
 NOT_BEGUN: Final = frozenset({"disk", "worker-error", "unknown-program"})
-"""Reasons that say nothing about the job itself: another worker may well be able to start it (SPEC W9)."""
+"""Reasons that do not depend on the job: another worker may be able to start it (SPEC W9)."""
 
 
 def refuse(
     request: JobRequest, child: RunningProgram | None, code: str, text: str, worker: str, *, sick: bool
 ) -> MadeResult:
-    """The result of a job that could not be run, or whose result could not be kept: by this machine's fault, if it is
-    `sick`."""
+    """The result of a job that could not be run, or whose result could not be kept. `sick`: by this machine's fault."""
     result = JobResult(
         request.job_id,
         request.client_id,
@@ -151,7 +150,7 @@ def _ran_s(child: RunningProgram | None) -> float:
 
 
 def _note(child: RunningProgram) -> str:
-    """What the program itself could not say."""
+    """Facts about the end that the program could not print."""
     if child.why:
         return f"wakugumi: {child.why}\n"
     if not child.signal:
@@ -166,7 +165,7 @@ def _note(child: RunningProgram) -> str:
 def _texts_that_fit(
     bare: JobResult, capture: Capture, note: str
 ) -> tuple[JobResult, bytes, dict[str, tuple[int, bytes]]]:
-    """The result with its texts, the same encoded, and those that are too long for it: of these it has the end."""
+    """The result with its texts, its encoding, and the texts too long for it, of which the result has the end."""
     if not (capture.out_bytes or capture.err_bytes):
         return bare, encode(bare), {}
     if capture.out_bytes + capture.err_bytes <= _TEXTS_BYTES_MAX:
@@ -187,7 +186,7 @@ def _texts_that_fit(
 
 
 def _kept(bare: JobResult, capture: Capture, note: str, directory: JobDir, worker: str, kept_s: float) -> MadeResult:
-    """More than anyone takes: all of it stays where it is."""
+    """A result above every limit: all of it stays in the directory."""
     note += (
         f"wakugumi: the result is larger than {RESULT_BYTES_MAX} bytes: {capture.out_bytes} on stdout, "
         f"{capture.err_bytes} on stderr, {directory.produced_bytes()} in files. "

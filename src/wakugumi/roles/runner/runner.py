@@ -1,10 +1,10 @@
-"""How does a job, once it has been given to us, become a result? (SPEC W1, W3–W6, W8)
+"""How does an assigned job become a result? (SPEC W1, W3–W6, W8)
 
-    start ─► directory, inputs ─► program ─► archive, `.done` ─► on_end(id, how it ended)
+    start ─► directory, inputs ─► program ─► archive, `.done` ─► on_end(id, result)
 
-Whatever goes wrong on the way is a FAILED result with a code of the error table and words in its stderr, never an
-exception. All calls are made in the loop's thread. What is small is done there and then; what takes longer than a
-millisecond goes to a thread, so that no connection waits for a disk.
+Every failure becomes a FAILED result with a code of the error table and a text in its stderr, never an exception. All
+calls are made in the loop's thread. Work of more than a millisecond goes to a thread, so that no connection waits for a
+disk.
 """
 
 from __future__ import annotations
@@ -53,28 +53,28 @@ log = logging.getLogger("wakugumi.runner")
 
 
 class Run:
-    """One job on its way; what it does not have yet is None."""
+    """One job in progress; parts that it does not have yet are None."""
 
-    __slots__ = ("brought", "child", "digest", "directory", "goods", "job_id", "kill_code", "name", "request")
+    __slots__ = ("child", "digest", "directory", "inputs", "job_id", "kill_code", "name", "request", "uploads")
 
-    def __init__(self, job_id: JobId, brought: UploadedInputs | None) -> None:
+    def __init__(self, job_id: JobId, uploads: UploadedInputs | None) -> None:
         self.job_id = job_id
         self.name = show_job_id(job_id)
         self.request = JobRequest(self.name)
         self.digest = b""
-        """Of the request, once it is known."""
+        """Digest of the request; empty until it is known."""
         self.directory: JobDir | None = None
         self.child: RunningProgram | None = None
-        self.goods: JobInputs | None = None
-        """Inputs that it has on loan."""
-        self.brought = brought
-        """Inputs that came as files of this disk, which are its own."""
+        self.inputs: JobInputs | None = None
+        """Inputs on loan from the supply."""
+        self.uploads = uploads
+        """Inputs uploaded as files of this disk, which belong to the job."""
         self.kill_code = ""
-        """Someone wants it ended."""
+        """Code of the result if the job was killed."""
 
 
 class Runner:
-    """Runs jobs, one `start` each, and answers for those that have ended until their time is over."""
+    """Runs jobs, one per `start`, and keeps finished ones for their time."""
 
     def __init__(
         self,
@@ -85,10 +85,9 @@ class Runner:
         is_owed: Callable[[JobId], bool] = lambda _: False,
         supply: Callable[[str], InputSupply] | None = None,
     ) -> None:
-        """`on_end` gets the job's id, and its encoded result with what the worker must know of it.
+        """`on_end` gets the job's id and its result. `is_owed`: a finished job is kept beyond its time while this is
+        true (W7). `supply` makes the source of inputs that are not in a request, for this jobs folder.
 
-        `is_owed` says whether a finished job's result is still waited for: then it is kept beyond its time (W7).
-        `supply` makes for this jobs folder where inputs come from that are not in a request.
         Raises ConfigError if the jobs folder cannot be used, or no thread can be started.
         """
         self._loop = loop
@@ -118,11 +117,11 @@ class Runner:
             self._folder.close()
             raise
         self.worker_id = self._folder.worker_id()
-        """By it a leader knows the worker again (SPEC L4), also after a restart: it belongs to the folder."""
+        """A leader recognizes the worker by this id (SPEC L4), also after a restart: the folder keeps it."""
         self._worker_name = settings.name or self.worker_id[:4][::-1].hex()
         mark = Mark(self.worker_id)
         if not self._folder.is_new:
-            end_marked(mark)  # Before a job can start again that still runs.
+            end_marked(mark)  # Before one of these jobs can start again.
         self._processes = Processes(
             loop,
             self._program_ended,
@@ -156,29 +155,29 @@ class Runner:
 
     @property
     def folder(self) -> str:
-        """Where the jobs' directories are: in the folder asked for, if another worker has that."""
+        """Folder of the job directories: inside the configured one, if another worker uses that."""
         return self._folder.path
 
     def runs(self, job_id: JobId) -> bool:
         return job_id in self._runs
 
-    def start(self, job_id: JobId, payload: bytes, brought: UploadedInputs | None = None) -> None:
-        """Run a job. `on_end` is called later, never from inside this. What was kept of an earlier run is removed.
+    def start(self, job_id: JobId, payload: bytes, uploads: UploadedInputs | None = None) -> None:
+        """Run a job. `on_end` is called later, never from inside this call. Files of an earlier run are removed.
 
-        What was `brought` are inputs that the request names without their content: the runner's own from now on.
+        `uploads`: inputs that the request names without content; they belong to the runner from now on.
         """
         if job_id in self._runs or self._closed:
-            log.warning("job=%s is running already, or the runner is closed: not started", show_job_id(job_id))
-            if brought is not None:
-                self.discard(brought)
+            log.warning("job not started, as it runs or the runner is closed job=%s", show_job_id(job_id))
+            if uploads is not None:
+                self.discard(uploads)
             return
         self.counts.started += 1
-        run = self._runs[job_id] = Run(job_id, brought)
+        run = self._runs[job_id] = Run(job_id, uploads)
         self._by_name[run.name] = run
         self._try(run, self._prepare, payload)
 
     def kill(self, job_id: JobId, code: str = "cancelled") -> None:
-        """End a job; its result will be FAILED with this code. One that has just ended keeps its own."""
+        """End a job with a FAILED result of this code. A job that has just ended keeps its own result."""
         run = self._runs.get(job_id)
         if run is not None and not run.kill_code:
             run.kill_code = code
@@ -187,23 +186,23 @@ class Runner:
             elif self.supply is not None and self.supply.cancel(job_id):
                 self._loop.call_soon(self._fail, run, Refused(code, _why_killed(code)))
 
-    def discard(self, brought: UploadedInputs) -> None:
-        """Nobody needs them any more, or not under these names. A large file takes its time to go."""
+    def discard(self, uploads: UploadedInputs) -> None:
+        """Remove unneeded uploads, in a thread: a large file takes time."""
         if self._closed:
-            brought.remove()
+            uploads.remove()
         else:
-            self._threads.small.submit(brought.remove)
+            self._threads.small.submit(uploads.remove)
 
     def own_cpu_s(self) -> float:
-        """CPU seconds that its jobs have used so far, ended and running."""
+        """CPU seconds used by this runner's jobs so far, ended and running."""
         return self._processes.cpu_s()
 
     def others_cpu_share(self) -> float:
-        """How much of the machine others than this worker and its jobs use, 0 to 1."""
+        """Share of the machine's CPU, 0 to 1, used by other programs than this worker and its jobs."""
         return self._others_cpu.share(self._loop.time())
 
     async def close(self) -> None:
-        """End all jobs, with grace; they leave no result. Nothing of them runs afterwards."""
+        """End all jobs, with grace; they leave no result and no process."""
         self._closed = True
         self.kept.close()
         self.machine.close()
@@ -229,17 +228,17 @@ class Runner:
         bounds = JobBounds(request.limits) if request.limits is not None else None
         self.machine.check_disk()
 
-        def equip(goods: JobInputs | Refused | None) -> None:
-            if isinstance(goods, Refused):
-                raise goods
-            run.goods = goods
+        def equip(inputs: JobInputs | Refused | None) -> None:
+            if isinstance(inputs, Refused):
+                raise inputs
+            run.inputs = inputs
             if not self._closed:
                 self._equip(run, program, bounds)
 
         absent = next((file for file in request.files if file.content is None), None)
         files = request.files
-        if absent is not None and run.brought is not None:
-            files = [file for file in files if file.name not in run.brought.files]
+        if absent is not None and run.uploads is not None:
+            files = [file for file in files if file.name not in run.uploads.files]
             absent = next((file for file in files if file.content is None), None)
         if absent is None:
             equip(None)
@@ -247,21 +246,21 @@ class Runner:
         if self.supply is None:
             code = "no-cache" if absent.cache_id else "no-blob" if absent.sha256 else "bad-request"
             raise Refused(code, f"the content of {absent.name!r} is not in the request, and not here")
-        goods = self.supply.bring(
-            run.job_id, request.exec_name, files, lambda goods: self._try(run, lambda _: equip(goods))
+        inputs = self.supply.provide(
+            run.job_id, request.exec_name, files, lambda inputs: self._try(run, lambda _: equip(inputs))
         )
-        if goods is not None:
-            equip(goods)
+        if inputs is not None:
+            equip(inputs)
 
     def _equip(self, run: Run, program: str, bounds: JobBounds | None) -> None:
-        """All inputs are here: put them into the job's directory, and start its program."""
-        files, goods, brought = run.request.files, run.goods, run.brought
+        """Put all inputs into the job's directory, and start its program."""
+        files, inputs, uploads = run.request.files, run.inputs, run.uploads
         run.directory = directory = self._folder.make(run.name)
 
         def place() -> str:
             run.digest = run.digest or request_digest(run.request)
-            bring = None if goods is None else goods.place
-            directory.place(files, bring if brought is None else brought.place(bring))
+            place_other = None if inputs is None else inputs.place
+            directory.place(files, place_other if uploads is None else uploads.place(place_other))
             if not self._settings.copy_program:
                 return program
             source = self._programs.open(program)
@@ -271,18 +270,18 @@ class Runner:
                 os.close(source)
 
         def launch(program: str) -> None:
-            if brought is not None:
-                self.discard(brought)
-                run.brought = None
+            if uploads is not None:
+                self.discard(uploads)
+                run.uploads = None
             self._launch(run, directory, program, bounds)
 
-        size = sum([len(file.content or b"") for file in files]) + (goods.copied_bytes if goods is not None else 0)
+        size = sum([len(file.content or b"") for file in files]) + (inputs.copied_bytes if inputs is not None else 0)
         if self._settings.copy_program or size > SMALL_BYTES or len(files) > SMALL_FILES or not run.digest:
             self._in_thread(run, place, launch, large=size > LARGE_WORK_BYTES)
             return
         try:
-            bring = None if goods is None else goods.place_at_once
-            directory.place(files, bring if brought is None else brought.place_at_once(bring))
+            place_other = None if inputs is None else inputs.place_at_once
+            directory.place(files, place_other if uploads is None else uploads.place_at_once(place_other))
         except NotLinked:
             run.directory = directory = self._folder.make(run.name)
             self._in_thread(run, place, launch)
@@ -292,8 +291,8 @@ class Runner:
     def _launch(self, run: Run, directory: JobDir, program: str, bounds: JobBounds | None) -> None:
         if run.kill_code:
             raise Refused(run.kill_code, _why_killed(run.kill_code))
-        if run.goods is not None:
-            directory.lent = run.goods.linked
+        if run.inputs is not None:
+            directory.lent = run.inputs.linked
         request = run.request
         args = request.args
         if not request.exec_name and self._programs.default is not None:
@@ -354,7 +353,7 @@ class Runner:
             self._in_thread(run, ended_unless_large, finish)
 
     def _fail(self, run: Run, error: BaseException) -> None:
-        """It cannot be run, or what it made cannot be kept: then this is its result."""
+        """Finish a job that cannot be run, or whose result cannot be kept, with this error."""
         if self._closed:
             return
         if isinstance(error, OSError):
@@ -366,11 +365,11 @@ class Runner:
         if isinstance(error, Refused):
             code, text = error.code, error.message
         else:
-            log.error("job=%s failed by a bug of ours", run.name, exc_info=error)
+            log.error("internal error job=%s", run.name, exc_info=error)
             code, text = "worker-error", f"the worker failed: {type(error).__name__}"
         sick = isinstance(error, Sick)
         if sick:
-            log.warning("job=%s fails by this machine's fault: %s", run.name, text)
+            log.warning("job failed by this machine's fault job=%s: %s", run.name, text)
         end = refuse(run.request, run.child, code, text, self._worker_name, sick=sick)
 
         def record() -> bool:
@@ -378,16 +377,16 @@ class Runner:
                 if run.directory is not None:
                     run.directory.remove()
                 run.directory = self._folder.record(run.name, end.payload, run.digest)
-            except Refused:  # a full disk: then the result is sent once, and not kept
+            except Refused:  # A full disk: the result is sent once, and not kept.
                 return False
             except Exception:
-                log.exception("job=%s failed, and that could not be kept", run.name)
+                log.exception("failure not kept job=%s", run.name)
                 return False
             return True
 
-        if run.child is None and run.goods is None:
+        if run.child is None and run.inputs is None:
             self._finish(run, end, kept=record())
-        else:  # who knows how much there is to remove
+        else:  # There may be many files to remove.
             self._in_thread(run, record, lambda kept: self._finish(run, end, kept=kept))
 
     def _finish(self, run: Run, end: MadeResult, *, kept: bool = True) -> None:
@@ -402,17 +401,17 @@ class Runner:
         try:
             self._on_end(run.job_id, end._replace(request=run.digest))
         except Exception:
-            log.exception("job=%s ended, and nobody took its result", run.name)
+            log.exception("result not accepted job=%s", run.name)
 
     def _leave(self, run: Run) -> None:
         del self._runs[run.job_id]
         del self._by_name[run.name]
         if run.directory is not None:
             run.directory.close()
-        if run.goods is not None:
-            run.goods.release()
-        if run.brought is not None:
-            self.discard(run.brought)
+        if run.inputs is not None:
+            run.inputs.release()
+        if run.uploads is not None:
+            self.discard(run.uploads)
         if run.child is not None:
             self._folder.captures.give_back(run.child.capture, abandoned=run.child.abandoned)
 
@@ -422,16 +421,16 @@ class Runner:
         try:
             step(run, *arguments)
         except Exception as error:
-            # Soon, not now: whoever called us is not ready to hear of the end yet.
+            # Later in the loop: the caller is not ready for the end yet.
             self._loop.call_soon(self._fail, run, error)
 
     def _in_thread(self, run: Run, work: Callable[[], T], then: Callable[[T], None], *, large: bool = False) -> None:
-        """What is `large` may take hours: it waits for its like, and nobody else waits for it."""
+        """`large` work may take hours: it runs in a pool of its own."""
 
         def back(done: asyncio.Future[T]) -> None:
             if self._closed:
                 if not done.cancelled():
-                    done.exception()  # Whatever became of it: nobody waits for it any more.
+                    done.exception()  # Mark it as retrieved.
                 return
             try:
                 then(done.result())
@@ -444,5 +443,5 @@ class Runner:
 
 def _why_killed(code: str) -> str:
     if code == "input-changed":
-        return "another job wrote to an input that this one had too: it has to be run again"
+        return "another job wrote to an input that this job shares: run it again"
     return "the job was cancelled" if code == "cancelled" else f"the job was ended: {code}"

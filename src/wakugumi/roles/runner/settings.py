@@ -30,7 +30,7 @@ from wakugumi.limits.scheduling import CREDIT_MAX
 from wakugumi.roles.settings import read_absolute, read_address, read_path
 
 Dial: TypeAlias = Callable[[LinkOwner], Awaitable[Link]]
-"""Makes a connection that belongs to this owner. Raises Lost if it may succeed later."""
+"""Connects for this owner. Raises Lost if a retry may succeed."""
 
 
 def _serve(text: str, _where: str) -> Address:
@@ -85,24 +85,24 @@ class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
 
     leader: Address | Dial | None = None
-    """The leader to work for."""
+    """The leader to connect to."""
     patterns: str = ""
-    """Which jobs are taken from the leader."""
+    """Subjects of the jobs that this worker runs."""
     name: str = ""
     serve: Address | None = None
     advertise: Address | None = None
     rules: ProgramRules = RULES
-    """What programs get of this process, and as whom they run."""
+    """Rights, variables and user of the programs."""
     rests: bool = True
-    """A machine that is out of order takes no jobs; otherwise jobs are taken, and fail."""
+    """Take no jobs while the machine is out of order; otherwise jobs are taken, and fail."""
     done_ttl_s: float = DONE_TTL_S
-    """How long finished jobs are answered."""
+    """Seconds for which results of finished jobs are kept."""
     interrupted_ttl_s: float = 0.0
-    """How long files of interrupted jobs stay."""
+    """Seconds for which files of interrupted jobs stay."""
     shares_folder: bool = True
-    """Use a folder inside the jobs folder if another process has that one, without knowledge of the other's jobs."""
+    """If another process uses the jobs folder, use a folder inside it; that process's jobs are then unknown."""
     timeout_s: float = JOB_TIMEOUT_S
-    """Time limit of jobs that name none."""
+    """Time limit of jobs without one."""
     output_bytes_max: int = OUTPUT_BYTES_MAX
     kill_grace_s: float = KILL_GRACE_S
     disk_free_min_bytes: int = DISK_FREE_MIN_BYTES

@@ -1,11 +1,11 @@
-"""The place where a machine's jobs run, whoever wants them: a leader that it dialled, and callers of its own.
+"""Where do a machine's jobs run? In its slots, for the leader that it connects to and for its own callers.
 
     leader ◄──► leader_link ──┐
-                              ├── events, effects ──► slots         never more runs at once than there are slots
+                              ├── events, effects ──► slots         never more jobs at once than slots
     node ── run, cancel ──────┘
                               └── start, kill, load ──► runner
 
-All decisions are made in `slots`. A station without a leader serves its callers alone, and one that nobody calls is a
+All decisions are made in `slots`. A station without a leader serves only its callers; a station without callers is a
 worker.
 """
 
@@ -54,7 +54,7 @@ log = logging.getLogger("wakugumi.worker")
 
 
 class Finished:
-    """A finished job's result. While it is open, what it names stays on the disk: close it, or use it as a context."""
+    """A finished job's result. While it is open, its files stay on disk: close it, or use it as a context."""
 
     __slots__ = ("_let_go", "kept_at", "parts", "payload", "request")
 
@@ -68,13 +68,14 @@ class Finished:
         kept_at: float | None = None,
     ) -> None:
         self.request = request
-        """The digest of the request that was run; empty if it is not known."""
+        """Digest of the request that was run; empty if unknown."""
         self.kept_at = kept_at
-        """Since when it was kept, by the machine's clock; None if it was made for whoever asked."""
+        """Time since when the result is kept, by the machine's clock; None if it was made for this caller."""
         self.payload = payload
         """The encoded JobResult."""
         self.parts = parts
-        """What did not fit it, by the names of `adapters.parts`: ARCHIVE, STDOUT, STDERR."""
+        """Files that did not fit the payload, by the names in `adapters.jobdir.large_parts`: ARCHIVE, STDOUT,
+        STDERR."""
         self._let_go = let_go
 
     def close(self) -> None:
@@ -92,12 +93,12 @@ class Finished:
 
 
 class Station:
-    """One machine's slots and what runs in them. Make it inside a running loop, then `serve` once."""
+    """One machine's slots and the jobs in them. Create it inside a running loop, then `serve` once."""
 
     def __init__(self, settings: RunnerSettings, programs: Programs | None = None) -> None:
-        """Without `programs` they are those of the settings' folder.
+        """`programs`: by default those in the settings' folder.
 
-        Raises ConfigError for what no leader would accept, and for folders that cannot be used.
+        Raises ConfigError for settings that no leader would accept, and for folders that cannot be used.
         """
         leader, rules = settings.leader, settings.rules
         programs = Programs(settings.programs) if programs is None else programs
@@ -111,11 +112,11 @@ class Station:
         self._serving: Serving | None = None
         self._stopped = asyncio.Event()
         self._waiting: dict[JobId, dict[asyncio.Future[ev.AnswerCaller], None]] = {}
-        """Callers of this machine, by what they wait for."""
-        self._brought: dict[JobId, tuple[bytes, UploadedInputs]] = {}
-        """Files of jobs that were not started yet, and with which request they came."""
+        """Waiting callers of this machine, by job."""
+        self._uploads: dict[JobId, tuple[bytes, UploadedInputs]] = {}
+        """Uploaded inputs of jobs that have not started yet, with the request that they belong to."""
         self._reading: dict[JobId, int] = {}
-        """Results that are open, and how often."""
+        """Number of open results by job."""
         if rules.user is not None and settings.cache is not None:
             check_way(rules.user, "cache folder", os.path.abspath(settings.cache))
         self._slots = Slots(
@@ -156,27 +157,27 @@ class Station:
             frame = fr.encode(fr.HELLO_WORKER, self.worker_id, subject=settings.patterns, payload=encode(hello))
             self.link = LeaderLink(leader, frame, self._runner, self.supply, self._post)
             self._act |= self.link.act
-        # Now, for what is there without being finished counts as interrupted: no caller may be faster.
+        # Before any caller can start a job: unfinished jobs on disk count as interrupted.
         self._post(ev.Recovered(self._runner.kept.finished_before()))
 
     @property
     def folder(self) -> str:
-        """Where the jobs' directories are, which is nobody else's."""
+        """Folder of the job directories, used by no other process."""
         return self._runner.folder
 
     @property
     def limit(self) -> int:
-        """How many slots there are."""
+        """Number of slots."""
         return self._slots.slots
 
     @property
     def running(self) -> int:
-        """How many jobs run, whoever wants them."""
+        """Number of running jobs."""
         return self._slots.running
 
     @property
     def free(self) -> int:
-        """How many slots a caller can have now."""
+        """Number of slots that a caller can have now."""
         return self._slots.free
 
     @property
@@ -188,17 +189,17 @@ class Station:
         return self._runner.counts
 
     def is_running(self, job: JobId) -> bool:
-        """Does it run, or is it about to?"""
+        """Whether the job runs or is about to."""
         return self._slots.has(job)
 
     async def run(
         self, job: JobId, payload: bytes, bring: Mapping[str, Path] | None = None, slots: int | None = None
     ) -> Finished:
-        """The result of a job: the one it has, if that is OK; else that of the run which is under way, or of a new one.
+        """The result of a job: the kept one if it is OK, else of the run in progress, or of a new run.
 
-        `bring` has files of this disk for those inputs that the request names without their content; they are the
-        station's from now on, whatever becomes of the job. The request is read for its `slots` unless they are said.
-        Whoever gives up waiting does not end the job. Raises Refused: busy, stopping, cancelled.
+        `bring`: files of this disk for inputs that the request names without content; they belong to the station from
+        now on. `slots`: by default those in the request. A caller that stops waiting does not end the job. Raises
+        Refused: busy, stopping, cancelled.
         """
         try:
             if self.stopping:
@@ -206,42 +207,42 @@ class Station:
             if job in self._reading and not self._slots.has(job):
                 return self._read_again(job)
             if bring and job not in self._waiting and not self._slots.has(job):
-                self._brought[job] = payload, UploadedInputs(bring)
+                self._uploads[job] = payload, UploadedInputs(bring)
                 bring = None
         finally:
             if bring:
                 self._runner.discard(UploadedInputs(bring))
-        told = self._wait(job, payload, read_slots(payload) if slots is None else slots)
-        del payload, bring  # Others may wait for long, and must not hold what only the first one's run needs.
-        return await self._told(job, told)
+        answer = self._wait(job, payload, read_slots(payload) if slots is None else slots)
+        del payload, bring  # Many callers may wait long, and only the first one's run needs these.
+        return await self._result_of(job, answer)
 
     def join(self, job: JobId) -> Coroutine[None, None, Finished] | None:
-        """The result of the run that is under way, without a request of one's own: await it. It raises Refused, as
-        `run` does. None if it does not run."""
+        """Awaitable result of the run in progress, without a request. It raises Refused, as `run` does. None if the job
+        does not run."""
         self._drive.flush()
-        self._drive.flush()  # What the first one asked the disk for.
+        self._drive.flush()  # Events that the effects of the first flush posted.
         if not self._slots.has(job):
             return None
-        told = self._wait(job, b"", 1)
-        self._drive.flush()  # Now, for a job that ends before we are heard would be run with nothing.
-        return self._told(job, told)
+        answer = self._wait(job, b"", 1)
+        self._drive.flush()  # At once: if the job ended before this event, it would run again with no request.
+        return self._result_of(job, answer)
 
     async def finished(self, job: JobId) -> Finished | None:
-        """What the disk has of a job that does not run: OK or FAILED. None if nothing."""
+        """The kept result of a job that does not run, OK or FAILED; None if there is none."""
         if self._slots.has(job) or self._stopped.is_set():
             return None
         whole = self._runner.kept.load_whole(job)
         return None if whole is None else self._open(job, whole.payload, whole.request, kept=True)
 
     def cancel(self, job: JobId) -> bool:
-        """End it, whoever it is for; those who wait are told. False if it does not run."""
+        """End a job; its waiting callers get an answer. False if it does not run."""
         if not self._slots.has(job):
             return False
         self._post(ev.CallerCancels(job))
         return True
 
     async def serve(self) -> None:
-        """Until `request_stop` has had its effect. Raises ConfigError, else only for our own bugs."""
+        """Run until `request_stop` takes effect. Raises ConfigError; any other exception is a bug."""
         if self._serve_at is not None and self.supply is not None:
             self._serving = await serve(self.supply.folder.store, self._serve_at, self._advertise)
             self.supply.url, self.supply.key = self._serving.url, self._serving.key
@@ -257,10 +258,10 @@ class Station:
         finally:
             await tasks.close()
             await self._close()
-        log.info("worker %s stopped", UUID(bytes_le=self.worker_id))
+        log.info("stopped worker=%s", UUID(bytes_le=self.worker_id))
 
     def request_stop(self) -> None:
-        """Finish what runs, deliver, and stop; asked again, stop now."""
+        """Finish running jobs, deliver their results, and stop; on a second call, stop now."""
         if self._slots.leaving:
             log.info("stopping now: running=%d, given up", self._slots.running)
         else:
@@ -272,7 +273,7 @@ class Station:
         self._post(ev.StopAsked())
 
     async def _close(self) -> None:
-        """First the programs, then the connection: its end makes the leader give their jobs to others."""
+        """End the programs before the connection: its end makes the leader reassign their jobs."""
         self._stopped.set()
         self._drive.close()
         for job in list(self._waiting):
@@ -287,7 +288,7 @@ class Station:
         if self.link is not None:
             await self.link.close()
 
-    # What the runner and the supply say.
+    # Called by the runner and the supply.
 
     def _send(self, data: bytes) -> None:
         if self.link is not None:
@@ -302,7 +303,7 @@ class Station:
     def _input_changed(self, job: JobId) -> None:
         self._runner.kill(job, "input-changed")
 
-    # What `slots` asks for.
+    # Effects of `slots`.
 
     def _perform(self, effects: Sequence[SlotsDo]) -> None:
         act = self._act
@@ -310,8 +311,8 @@ class Station:
             act[type(effect)](effect)
 
     def _start_program(self, effect: ev.StartProgram) -> None:
-        if self._brought and (brought := self._brought.pop(effect.job, None)) is not None:
-            payload, files = brought
+        if self._uploads and (uploads := self._uploads.pop(effect.job, None)) is not None:
+            payload, files = uploads
             if payload is effect.payload:
                 self._runner.start(effect.job, payload, files)
                 return
@@ -341,45 +342,45 @@ class Station:
 
     def _health_changed(self, effect: ev.HealthChanged) -> None:
         if effect.why:
-            log.warning("this machine is out of order, and takes no jobs until a try succeeds: %s", effect.why)
+            log.warning("machine out of order, no jobs are taken until a probe succeeds: %s", effect.why)
         else:
-            log.info("this machine is in order again: a program could be started")
+            log.info("machine in order again")
 
     def _answer_caller(self, effect: ev.AnswerCaller) -> None:
-        self._drop_brought(effect.job)
-        for told in self._waiting.pop(effect.job, ()):
-            if not told.done():
-                told.set_result(effect)
+        self._drop_uploads(effect.job)
+        for answer in self._waiting.pop(effect.job, ()):
+            if not answer.done():
+                answer.set_result(effect)
 
     def _refuse_caller(self, effect: ev.RefuseCaller) -> None:
-        self._drop_brought(effect.job)
+        self._drop_uploads(effect.job)
         waiting = self._waiting.pop(effect.job, ())
         self.counts.busy += len(waiting) if effect.code == "busy" else 0
-        for told in waiting:
-            if not told.done():
-                told.set_exception(Refused(effect.code, effect.text))
+        for answer in waiting:
+            if not answer.done():
+                answer.set_exception(Refused(effect.code, effect.text))
 
     def _stop(self, _effect: ev.RunnerStopped) -> None:
         self._stopped.set()
 
-    # What callers get.
+    # Answers to callers.
 
     def _wait(self, job: JobId, payload: bytes, slots: int) -> asyncio.Future[ev.AnswerCaller]:
-        told: asyncio.Future[ev.AnswerCaller] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(job, {})[told] = None
+        answer: asyncio.Future[ev.AnswerCaller] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(job, {})[answer] = None
         self._post(ev.CallerWants(job, payload, slots))
-        return told
+        return answer
 
-    async def _told(self, job: JobId, told: asyncio.Future[ev.AnswerCaller]) -> Finished:
+    async def _result_of(self, job: JobId, answer: asyncio.Future[ev.AnswerCaller]) -> Finished:
         try:
-            answer = await told
-            return self._open(job, answer.payload, answer.request, kept=answer.kept)
+            got = await answer
+            return self._open(job, got.payload, got.request, kept=got.kept)
         finally:
             if (waiting := self._waiting.get(job)) is not None:
-                waiting.pop(told, None)
+                waiting.pop(answer, None)
 
     def _open(self, job: JobId, payload: bytes, request: bytes, *, kept: bool) -> Finished:
-        """Raises Refused if what it names is gone."""
+        """Raises Refused if files that the result names are gone."""
         parts = self._runner.kept.parts(job, payload)
         kept_at = self._runner.kept.done_at(job) if kept else None
         if not parts:
@@ -394,16 +395,17 @@ class Station:
         return Finished(payload, parts, let_go, request=request, kept_at=kept_at)
 
     def _read_again(self, job: JobId) -> Finished:
-        """Its result is being read by others: if it is a failure, a new run would take it away from under them."""
+        """The kept result, while others read it. Refuses after a failure: a new run would remove the files being
+        read."""
         whole = self._runner.kept.load_whole(job)
         if whole is None or read_ack(whole.payload).status != OK:
             text = "its last run failed, and others still read what that made: it runs again once they are done"
             raise Refused("busy", text, "come again in a moment")
         return self._open(job, whole.payload, whole.request, kept=True)
 
-    def _drop_brought(self, job: JobId) -> None:
-        if self._brought and (brought := self._brought.pop(job, None)) is not None:
-            self._runner.discard(brought[1])
+    def _drop_uploads(self, job: JobId) -> None:
+        if self._uploads and (uploads := self._uploads.pop(job, None)) is not None:
+            self._runner.discard(uploads[1])
 
 
 def _check(settings: RunnerSettings) -> None:

@@ -1,4 +1,4 @@
-"""The worker as a process: a station that has a leader, and that nobody else calls."""
+"""The worker as a process: a station with a leader and without other callers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger("wakugumi.worker")
 
 
 def main_worker(settings: WorkerSettings) -> int:
-    """A worker's process, until it is told to stop. Returns its exit code; raises ConfigError."""
+    """Run a worker until it stops. Returns its exit code; raises ConfigError."""
     run(_serve(settings))
     return 0
 
@@ -38,12 +38,12 @@ async def _serve(settings: WorkerSettings) -> None:
 
 
 class Worker:
-    """One worker. Make it inside a running loop, then `run` it once."""
+    """One worker. Create it inside a running loop, then `run` it once."""
 
     def __init__(self, settings: WorkerSettings, programs: Programs | None = None) -> None:
-        """Without `programs` they are those of the settings' folder.
+        """`programs`: by default those in the settings' folder.
 
-        Raises ConfigError for what no leader would accept, and for folders that cannot be used.
+        Raises ConfigError for settings that no leader would accept, and for folders that cannot be used.
         """
         self.station = Station(settings, programs)
         assert self.station.link is not None
@@ -53,10 +53,10 @@ class Worker:
         self._name = settings.name
         self._metrics_at = settings.metrics
         self.metrics_port: int | None = None
-        """Where they are, once they are: it matters if port 0 was asked for."""
+        """Port of the metrics, once it is open."""
 
     async def run(self) -> None:
-        """Serve until `request_stop` has had its effect. Raises ConfigError, else only for our own bugs."""
+        """Run until `request_stop` takes effect. Raises ConfigError; any other exception is a bug."""
         async with AsyncExitStack() as ends:
             if self._metrics_at is not None:
                 most = connections_max(PARTS_OF_WORKER)
@@ -71,11 +71,11 @@ class Worker:
             await self.station.serve()
 
     def request_stop(self) -> None:
-        """Finish what runs, deliver, and stop; asked again, stop now."""
+        """Finish running jobs, deliver their results, and stop; on a second call, stop now."""
         self.station.request_stop()
 
     def pages(self) -> list[PageRoute]:
-        """For those who watch; nothing can be run or changed there."""
+        """Read-only pages for monitoring."""
         station = self.station
         return wayside_pages(
             WORKER,

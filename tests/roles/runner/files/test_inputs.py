@@ -708,7 +708,7 @@ WRITERS = {
 async def test_a_program_that_writes_to_its_input_changes_it_for_itself_alone(
     world: InputsWorld, script: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "wakugumi.goods")
+    caplog.set_level(logging.WARNING, "wakugumi.inputs")
     world.bench.program("sum", "sha256sum < a")
     world.bench.program("write", f"{script}; sha256sum < a")
     await world.worker()
@@ -791,7 +791,7 @@ async def test_jobs_beside_each_other_that_all_write_have_copies_in_the_end(worl
 async def test_a_program_that_writes_and_never_runs_alone_is_learnt_too(
     world: InputsWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "wakugumi.goods")
+    caplog.set_level(logging.WARNING, "wakugumi.inputs")
     gate = world.bench.gate
     world.bench.program("write", f'while [ ! -e "{gate}" ]; do sleep 0.01; done; echo x >> a; sleep 60')
     await world.worker(slots=2)
@@ -914,4 +914,4 @@ async def test_the_cache_goes_on_being_swept_after_a_failure_that_nobody_foresaw
 
     monkeypatch.setattr(worker.supply.folder, "sweep", fails)
     await eventually(lambda: swept > 2)
-    assert "the cache could not be swept" in caplog.text
+    assert "sweep of the cache failed" in caplog.text

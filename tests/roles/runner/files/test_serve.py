@@ -129,7 +129,7 @@ def test_a_worker_serves_where_it_is_told_or_on_its_leaders_machine(
 
 
 def test_a_place_that_nobody_could_find_is_refused() -> None:
-    with pytest.raises(ConfigError, match="where others find"):
+    with pytest.raises(ConfigError, match="address for other workers"):
         where_to_serve(None, Address("0.0.0.0", 7000), None)
     with pytest.raises(ConfigError, match="--advertise"):
         where_to_serve(None, None, Address("w7.example", 7000))

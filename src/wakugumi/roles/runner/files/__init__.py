@@ -1,1 +1,1 @@
-"""A worker's files: inputs are fetched and placed, caches kept and served, large results sent."""
+"""A worker's files: fetched and placed inputs, kept and served caches, uploaded results."""

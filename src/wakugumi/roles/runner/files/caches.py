@@ -1,9 +1,9 @@
-"""What does a worker do with a cache that it is sent? (SPEC C1, C2, C6)
+"""What does a worker do with a cache put of its leader? (SPEC C1, C2, C6)
 
-    CachePut ─► checked ─► what is not here is fetched ─► linked, written down ─► CacheAck: OK, SKIPPED or FAILED
+    CachePut ─► checked ─► missing content fetched ─► linked, manifest written ─► CacheAck: OK, SKIPPED or FAILED
 
-A put counts when all of its files are here; until then nothing of the cache has changed. Puts of one cache go one after
-the other, and the same put asked again while it is under way is answered with it.
+A put takes effect when all of its files are here; until then the cache is unchanged. Puts of one cache run one after
+the other. A put that arrives again while it is in progress gets the same answer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 SKIPPED: Final = "SKIPPED"
 
 Answer = Callable[[CachePutResult, str], None]
-"""Gets the answer, and the version it is about."""
+"""Gets the answer and the version of the cache."""
 
 
 class WorkerCaches:
@@ -46,7 +46,7 @@ class WorkerCaches:
         on_here: Callable[[str], None],
         on_cache: Callable[[str], None],
     ) -> None:
-        """`on_here` is called for every content that came in a frame, `on_cache` for every cache that has changed."""
+        """`on_here` is called for each content written from a frame, `on_cache` for each changed cache."""
         self._folder = folder
         self._fetching = fetching
         self._threads = threads
@@ -54,12 +54,12 @@ class WorkerCaches:
         self._on_cache = on_cache
         self._tasks = Tasks()
         self._puts: dict[tuple[str, bytes], list[Answer]] = {}
-        """Puts under way, and who waits for them."""
+        """Puts in progress, and the callbacks that wait for them."""
         self._turns: dict[str, asyncio.Lock] = {}
         self._writing = asyncio.Lock()
-        """Two caches may bring the same content in their frames."""
+        """Held while inline content is written: two caches may have the same content in their frames."""
         self._drops: dict[str, int] = {}
-        """How often a cache was dropped while a put of it was under way."""
+        """Number of drops of a cache during puts of it."""
 
     def put(self, cache_id: str, payload: bytes, answer: Answer) -> None:
         waiting = self._puts.setdefault((cache_id, payload), [])
@@ -68,7 +68,7 @@ class WorkerCaches:
             self._tasks.start(self._put(cache_id, payload), name="put of a cache")
 
     def drop(self, cache_id: str) -> None:
-        """Now, whatever is under way: puts of it fail."""
+        """Drop a cache now; puts of it that are in progress fail."""
         if cache_id in self._turns:
             self._drops[cache_id] = self._drops.get(cache_id, 0) + 1
         if cache_id in self._folder.caches:
@@ -110,7 +110,7 @@ class WorkerCaches:
             return request.version, SKIPPED, f"added=0, skipped={added.skipped}"
         held: dict[str, CachedBlob] = {}
         try:
-            await self._bring(files, inline, held)
+            await self._provide(files, inline, held)
             self._check_dropped(cache_id, drops)
             await self._name(cache_id, request, files, drops)
         finally:
@@ -120,8 +120,8 @@ class WorkerCaches:
         status = OK if added.new else SKIPPED
         return request.version, status, f"added={len(added.new)}, skipped={added.skipped}"
 
-    async def _bring(self, files: dict[str, BlobRef], inline: dict[str, bytes], held: dict[str, CachedBlob]) -> None:
-        """Have all contents here, and in use: into `held`."""
+    async def _provide(self, files: dict[str, BlobRef], inline: dict[str, bytes], held: dict[str, CachedBlob]) -> None:
+        """Get all contents and mark them as used, in `held`."""
         outcomes: list[asyncio.Future[BlobRef | Refused]] = []
         needs: list[tuple[Need, Callable[[BlobRef | Refused], None]]] = []
         try:
@@ -135,7 +135,7 @@ class WorkerCaches:
                         self._hold(ref, held)
                 else:
                     outcome: asyncio.Future[BlobRef | Refused] = asyncio.get_running_loop().create_future()
-                    then: Callable[[BlobRef | Refused], None] = partial(self._came, outcome, held)
+                    then: Callable[[BlobRef | Refused], None] = partial(self._arrived, outcome, held)
                     self._fetching.need(Need(ref), then)
                     needs.append((Need(ref), then))
                     outcomes.append(outcome)
@@ -143,13 +143,13 @@ class WorkerCaches:
                 if isinstance(error := await outcome, Refused):
                     raise error
         finally:
-            for one_need, told in needs:
-                self._fetching.give_up(one_need, told)
+            for one_need, then in needs:
+                self._fetching.give_up(one_need, then)
 
-    def _came(
+    def _arrived(
         self, outcome: asyncio.Future[BlobRef | Refused], held: dict[str, CachedBlob], ref: BlobRef | Refused
     ) -> None:
-        """In use at once: the next one to come could take its place."""
+        """Mark it as used at once, before the next arrival can evict it."""
         if outcome.done():
             return
         if isinstance(ref, BlobRef):
@@ -162,7 +162,7 @@ class WorkerCaches:
     def _hold(self, ref: BlobRef, held: dict[str, CachedBlob]) -> None:
         one = self._folder.use(ref.sha256)
         if one is None:
-            raise Refused("input-changed", f"the content {ref.sha256} came and was changed at once")
+            raise Refused("input-changed", f"the content {ref.sha256} was modified right after it arrived")
         held[ref.sha256] = one
 
     async def _write(self, ref: BlobRef, content: bytes) -> None:
@@ -175,7 +175,7 @@ class WorkerCaches:
         self._on_here(ref.sha256)
 
     async def _name(self, cache_id: str, request: CachePutRequest, files: dict[str, BlobRef], drops: int) -> None:
-        """Links first, then the manifest, then what we know of it. If it fails, nothing has changed."""
+        """Write links, then the manifest, then update the memory. A failure leaves the cache unchanged."""
         old = self._folder.caches.get(cache_id)
         cache = CacheOnDisk(request.version, request.pinned, {**(old.files if old is not None else {}), **files})
         unnamed = self._folder.unnamed(cache_id, files)
@@ -190,7 +190,7 @@ class WorkerCaches:
             await self._in_thread(partial(self._folder.write_manifest, cache_id, cache))
             if self._drops.get(cache_id, 0) != drops:
                 self._folder.unlink(cache_id, files)
-                self._folder.drop(cache_id)  # what we have just written of it
+                self._folder.drop(cache_id)  # This put wrote files after the drop.
                 self._check_dropped(cache_id, drops)
         except Refused:
             await self._in_thread(partial(self._folder.unlink, cache_id, unnamed))
@@ -209,7 +209,7 @@ class WorkerCaches:
 
 
 def _read(cache_id: str, payload: bytes) -> tuple[CachePutRequest, dict[str, BlobRef], dict[str, bytes]]:
-    """In a thread: the request without its contents, its files, and the contents that it brought. Raises Refused."""
+    """Runs in a thread. The request without contents, its files, and its inline contents. Raises Refused."""
     request = read_put(payload)
     check_cache_id(cache_id)
     if not request.entries:

@@ -1,15 +1,15 @@
-"""How does a content that is not here get here? (SPEC C3–C5, C8)
+"""How does a worker get content that it does not have? (SPEC C3–C5, C8)
 
-    need ─► Want ─► Source ─► a thread fetches and verifies ─► Stock, and whoever waited is told
-              ▲                    └─ in vain: dead, slow, lied, busy
+    need ─► Want ─► Source ─► a thread fetches and verifies ─► Stock, and the callbacks of the need
+              ▲                    └─ failed: dead, slow, lied, busy
               └────────────────────┘
 
-The leader decides who serves; what has come so far is never fetched twice. Two who need the same wait for one transfer.
-Whoever gives up says so, for its source is busy until it is heard of. What was asked of a leader that is gone is asked
-of the next one. All calls are made in the loop's thread.
+The leader chooses the source; received bytes are never fetched twice. Two needs of the same content share one transfer.
+A worker that gives up a source reports it, because the leader counts the source as busy until then. After a reconnect,
+open wants go to the new leader. All calls are made in the loop's thread.
 
-What is large takes hours: only so many of those are asked for and fetched at once, and all others pass beside them. How
-large a file of a cache is, its source says: one that is too many then is given back, and asked for again in its turn.
+Large transfers take hours: only a few are wanted and fetched at once, and smaller ones overtake them. The size of a
+cache's file is known only from its Source; if it is one too many, the source is freed and wanted again later.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ Then: TypeAlias = Callable[[BlobRef | Refused], None]
 
 
 class Size(Enum):
-    """How long a transfer takes, as far as the size tells. The first are asked for first."""
+    """Class of a transfer by its size, in the order in which wants are sent."""
 
     LARGE = "large"
     UNKNOWN = "unknown"
-    """A file of a cache, before there is a source."""
+    """Size of a cache's file before its Source is known."""
     SMALL = "small"
 
 
@@ -68,7 +68,7 @@ _ASKED_MAX: Final = {
 
 
 class Need(NamedTuple):
-    """A content by its hash, or whatever a cache has under a name."""
+    """Content by its hash, or the file of a cache under a name."""
 
     ref: BlobRef | None
     cache_id: str = ""
@@ -79,7 +79,7 @@ class Need(NamedTuple):
 
 
 class Fetch:
-    """One need, and all who have it."""
+    """One need, and its waiting callbacks."""
 
     __slots__ = (
         "again",
@@ -105,38 +105,38 @@ class Fetch:
         self.want_id = os.urandom(16)
         self.waiting: list[Then] = []
         self.asked = False
-        """A source is on its way to us, or is here."""
+        """The want was sent, and its transfer has not ended."""
         self.source: Source | None = None
         self.using: str | None = None
-        """The URL of the source that the leader keeps busy for us, until it hears how that ended."""
+        """URL of the source that the leader counts as busy with this worker; None if there is none to report."""
         self.moving = False
-        """A thread is at it."""
+        """A thread fetches it."""
         self.tries = 0
         self.failed: FetchFailure | None = None
         self.again: asyncio.TimerHandle | None = None
 
 
 class Fetcher:
-    """All that one worker is fetching."""
+    """All fetches of one worker."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         folder: CacheFolder,
-        say: Callable[[bytes, Want], None],
+        send: Callable[[bytes, Want], None],
         on_here: Callable[[str], None],
     ) -> None:
-        """`say` sends a Want with this id. `on_here` is called for every content that has come, or was here."""
+        """`send` sends a Want with this id. `on_here` is called for each content that has arrived or was here."""
         self._loop = loop
         self._folder = folder
-        self._say = say
+        self._send = send
         self._on_here = on_here
         self._place: str | None = None
-        """Where the leader's own blobs are; None while no leader with blobs listens."""
+        """URL of the leader's blobs; None while there is no leader with blobs."""
         self._fetches: dict[bytes, Fetch] = {}
         self._by_need: dict[Need, Fetch] = {}
         self._moving_of: dict[str, Fetch] = {}
-        """Who fetches which content: the others that turn out to want the same wait for it."""
+        """Fetch in progress of each content; other fetches that turn out to need the same content wait for it."""
         self._unasked: dict[Size, deque[Fetch]] = {size: deque() for size in Size}
         self._ready: deque[Fetch] = deque()
         self._ready_large: deque[Fetch] = deque()
@@ -146,7 +146,7 @@ class Fetcher:
         self._closed = False
 
     def welcomed(self, place: str) -> None:
-        """A leader listens, and this is where its blobs are. What is still needed is asked of it."""
+        """A leader with blobs at this URL is connected: send it all open wants."""
         self._place = place
         for queue in self._unasked.values():
             queue.clear()
@@ -157,14 +157,14 @@ class Fetcher:
         self._ask()
 
     def refuse(self) -> None:
-        """A leader listens that has no blobs: there will be none."""
+        """A leader without blobs is connected: end all needs that no thread fetches."""
         for fetch in list(self._fetches.values()):
             if not fetch.moving:
                 code = "no-blob" if fetch.need.ref else "no-cache"
                 self._end(fetch, Refused(code, f"{fetch.need} is not here, and the leader has none"))
 
     def lost(self) -> None:
-        """What was asked will not be answered. Transfers go on: their sources may be elsewhere."""
+        """The connection is lost: wants will not be answered. Transfers continue, as their sources may be elsewhere."""
         self._place = None
         for fetch in self._fetches.values():
             fetch.using = None
@@ -172,7 +172,7 @@ class Fetcher:
                 self._not_asked(fetch)
 
     def need(self, need: Need, then: Then, *, soon: bool = False) -> None:
-        """`then` is called later, once, unless `give_up` comes first. What is wanted `soon` goes before the rest."""
+        """`then` is called later, once, unless `give_up` is called first. Needs with `soon` go first."""
         fetch = self._by_need.get(need)
         if fetch is None:
             fetch = self._by_need[need] = Fetch(need, soon)
@@ -182,7 +182,7 @@ class Fetcher:
         fetch.waiting.append(then)
 
     def give_up(self, need: Need, then: Then) -> None:
-        """It is not needed any more by this one. What has begun is brought to its end."""
+        """Forget this callback. A transfer that has begun continues."""
         fetch = self._by_need.get(need)
         if fetch is not None and then in fetch.waiting:
             fetch.waiting.remove(then)
@@ -190,7 +190,7 @@ class Fetcher:
                 self._forget(fetch)
 
     def on_source(self, want_id: bytes, source: Source) -> None:
-        """The leader's answer. Raises PeerError for one that cannot be."""
+        """The leader's answer to a want. Raises PeerError if it is invalid."""
         fetch = self._fetches.get(want_id)
         if fetch is None or fetch.moving or not fetch.asked or fetch.source is not None:
             return
@@ -222,7 +222,7 @@ class Fetcher:
             if fetch.again is not None:
                 fetch.again.cancel()
 
-    # Asking.
+    # Wants.
 
     def _ask(self) -> None:
         while self._place is not None and sum(self._asked.values()) < WANTS_OPEN_MAX and not self._closed:
@@ -236,24 +236,24 @@ class Fetcher:
             fetch.asked = True
             self._asked[fetch.size] += 1
             fetch.using = None
-            self._say_want(fetch, fetch.failed)
+            self._send_want(fetch, fetch.failed)
 
-    def _say_want(self, fetch: Fetch, failed: FetchFailure | None) -> None:
+    def _send_want(self, fetch: Fetch, failed: FetchFailure | None) -> None:
         need = fetch.need
         if need.ref is not None:
             want = Want(need.ref.sha256, need.ref.size, failed=failed)
         else:
             want = Want(cache_id=need.cache_id, name=need.name, failed=failed)
-        self._say(fetch.want_id, want)
+        self._send(fetch.want_id, want)
 
     def _free_source(self, fetch: Fetch) -> None:
-        """We do not fetch from it, or not any more, and want no other."""
+        """Report that the source is not used (any more), and that no other is wanted."""
         if fetch.using is not None and self._place is not None:
-            self._say_want(fetch, FetchFailure(fetch.using, GIVEN_UP))
+            self._send_want(fetch, FetchFailure(fetch.using, GIVEN_UP))
         fetch.using = None
 
     def _give_back(self, fetch: Fetch) -> None:
-        """Others are to have its source, until it is this one's turn."""
+        """Free the source of one large transfer too many, and queue the fetch again."""
         self._not_asked(fetch)
         self._free_source(fetch)
         fetch.source = fetch.failed = None
@@ -274,7 +274,7 @@ class Fetcher:
             fetch.asked = False
             self._asked[fetch.size] -= 1
 
-    # Moving.
+    # Transfers.
 
     def _move(self) -> None:
         while self._at_once < FETCHES_MAX and not self._closed:
@@ -301,15 +301,15 @@ class Fetcher:
             self._at_once += 1
             self._large_at_once += large
             url = source.url or self._place or ""
-            may_be = url == self._place or is_workers(url)
-            # Nobody waits for it when the process ends: a source may be silent for long.
-            arguments = (fetch, ref, url, source.token, may_be)
+            is_allowed = url == self._place or is_workers(url)
+            # A daemon, so that the end of the process does not wait for a silent source.
+            arguments = (fetch, ref, url, source.token, is_allowed)
             threading.Thread(target=self._run, args=arguments, name="waku-fetch", daemon=True).start()
 
     def _is_coming(self, fetch: Fetch, ref: BlobRef) -> bool:
-        """Is the content here, or does another fetch it? Then this one needs its source no more."""
+        """Whether the content is here or being fetched; if so, the fetch frees its source."""
         if self._folder.has(ref):
-            self._came(fetch, ref)
+            self._arrived(fetch, ref)
         elif ref.sha256 in self._moving_of:
             self._join(fetch, self._moving_of[ref.sha256])
         else:
@@ -317,7 +317,7 @@ class Fetcher:
         return True
 
     def _join(self, fetch: Fetch, other: Fetch) -> None:
-        """Both want the same content: one of them is enough."""
+        """Let `fetch` end with `other`, which transfers the same content."""
 
         def then(outcome: BlobRef | Refused) -> None:
             if fetch.want_id in self._fetches:
@@ -327,21 +327,21 @@ class Fetcher:
         self._not_asked(fetch)
         self._free_source(fetch)
 
-    def _run(self, fetch: Fetch, ref: BlobRef, url: str, token: str, may_be: bool) -> None:
-        """In a thread."""
+    def _run(self, fetch: Fetch, ref: BlobRef, url: str, token: str, is_allowed: bool) -> None:
+        """Runs in a thread."""
         outcome: InVain | Refused | None = None
         try:
-            if not may_be:
-                raise InVain("dead", "no worker can be there")
+            if not is_allowed:
+                raise InVain("dead", "the URL is not a worker's")
             if self._folder.has_trash:
                 self._folder.empty_trash()
             transfer(self._folder.store, ref, url, token, self._on_bytes)
         except (InVain, Refused) as error:
             outcome = error
         except Exception as error:
-            log.exception("a bug of ours ended a transfer")
+            log.exception("internal error in a transfer")
             outcome = Refused("worker-error", f"the worker failed: {type(error).__name__}")
-        with contextlib.suppress(RuntimeError):  # the loop has ended
+        with contextlib.suppress(RuntimeError):  # The loop has ended.
             self._loop.call_soon_threadsafe(self._ran, fetch, ref, url, outcome)
 
     def _on_bytes(self, _count: int) -> None:
@@ -358,7 +358,7 @@ class Fetcher:
         if outcome is None:
             try:
                 self._folder.arrived(ref)
-                self._came(fetch, ref)
+                self._arrived(fetch, ref)
             except Refused as error:
                 self._end(fetch, error)
         else:
@@ -369,13 +369,13 @@ class Fetcher:
                 self._try_again(fetch, url, outcome)
         self._move()
 
-    def _came(self, fetch: Fetch, ref: BlobRef) -> None:
-        fetch.using = None  # The leader is told that it is here.
+    def _arrived(self, fetch: Fetch, ref: BlobRef) -> None:
+        fetch.using = None  # Stock reports the arrival to the leader.
         self._on_here(ref.sha256)
         self._end(fetch, ref)
 
     def _try_again(self, fetch: Fetch, url: str, error: InVain) -> None:
-        log.warning("%s could not be fetched from %s (%s): %s", fetch.need, url, error.why, error.text)
+        log.warning("fetch failed source=%s why=%s: %s: %s", url, error.why, fetch.need, error.text)
         assert fetch.source is not None
         fetch.failed = FetchFailure(fetch.source.url, error.why)
         fetch.source = None

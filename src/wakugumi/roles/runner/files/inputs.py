@@ -1,11 +1,11 @@
-"""How do a job's inputs get here? And what is the leader told of what is here? (SPEC C1–C6)
+"""How does a worker get a job's inputs, and what does it report to the leader about its content? (SPEC C1–C6)
 
-    runner ── bring ──► InputSupply ── need ──► fetching ◄── Want, Source ──► leader
-       ◄──── Goods ────┘   └─ lend ──► goods (links, copies)
-    leader ── CachePut, CacheDrop ──► cached ── CacheAck, Stock ──► leader
+    runner ── provide ──► InputSupply ── need ──► fetch ◄── Want, Source ──► leader
+       ◄── JobInputs ──────┘   └─ lend ──► place_inputs (links, copies)
+    leader ── CachePut, CacheDrop ──► caches ── CacheAck, Stock ──► leader
 
-A cache's files that are here count for a job only if this leader has confirmed, on this connection, which life of the
-cache they are from: another may have dropped it and filled it anew. Otherwise the leader is asked what is in it.
+A job may use a cache's files on this disk only if this leader has confirmed their version on this connection: another
+leader may have dropped and refilled the cache. Otherwise the worker asks the leader for the file's content.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from wakugumi.wire.messages.references import BlobRef
 
 log = logging.getLogger("wakugumi.supply")
 
-_TOLD_AT_ONCE: Final = 5_000
-"""Contents and caches named in one Stock: it must fit a frame, however long the ids of the caches are."""
+_PER_STOCK: Final = 5_000
+"""Most contents and caches in one Stock: it must fit a frame, however long the ids of the caches are."""
 _SWEEP_S: Final = 60.0
-"""How often what nobody needs any more is looked for. What is in somebody's way goes at once."""
+"""Seconds between two sweeps of the cache folder."""
 
 Then = Callable[[JobInputs | Refused], None]
 
 
 class InputOrder:
-    """What one job waits for."""
+    """Inputs that one job waits for."""
 
     __slots__ = ("contents", "job", "needs", "program", "then")
 
@@ -53,7 +53,7 @@ class InputOrder:
         self.program = program
         self.then = then
         self.contents: dict[str, tuple[BlobRef, CachedBlob]] = {}
-        """What is here, and in use for it."""
+        """Inputs that are here, marked as used by the job."""
         self.needs: dict[str, tuple[Need, Callable[[BlobRef | Refused], None]]] = {}
 
 
@@ -68,23 +68,23 @@ class InputSupply:
         send: Callable[[bytes], None],
         on_changed: Callable[[JobId], None],
     ) -> None:
-        """`send` gives a frame to the leader, if one listens. `on_changed` ends a job whose input another changed."""
+        """`send` sends a frame if a leader is connected. `on_changed` ends a job whose input another job modified."""
         self.folder = folder
         self.url = ""
-        """Where other workers fetch from us, and the key of their tokens."""
+        """URL at which other workers fetch from this one; `key` makes their tokens."""
         self.key = ""
         self._loop = loop
         self._send = send
         self._has_blobs = False
-        """A leader with blobs listens."""
+        """A leader with blobs is connected."""
         self._link = 0
-        """Counts connections: what came over an earlier one is not answered."""
+        """Number of lost connections: a frame of an earlier connection is not answered."""
         self._confirmed: dict[str, str] = {}
-        """Caches and their versions that this leader has confirmed on this connection."""
+        """Versions of caches that this leader has confirmed on this connection."""
         self._orders: dict[JobId, InputOrder] = {}
-        self._news: dict[str, bool] = {}
-        self._cache_news: dict[str, None] = {}
-        self._is_telling = False
+        self._changes: dict[str, bool] = {}
+        self._cache_changes: dict[str, None] = {}
+        self._is_stock_due = False
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="waku-cache")
         self._lender = InputLinker(folder, jobs_folder, partial(Leases, loop), on_changed)
         self._fetching = Fetcher(loop, folder, self._want, self._here)
@@ -95,14 +95,14 @@ class InputSupply:
     # The connection.
 
     def welcomed(self, blobs: str | None) -> None:
-        """A leader listens, and its blobs are there; None if it has none."""
+        """A leader is connected; `blobs` is the URL of its blobs, or None if it has none."""
         self._has_blobs = blobs is not None
-        self._news.clear()
-        self._cache_news.clear()
+        self._changes.clear()
+        self._cache_changes.clear()
         if blobs is None:
             self._fetching.refuse()
         else:
-            self._tell_all()
+            self._send_stock(True, list(self.folder.blobs), [], list(self.folder.caches))
             self._fetching.welcomed(blobs)
 
     def lost(self) -> None:
@@ -134,8 +134,8 @@ class InputSupply:
 
     # Jobs.
 
-    def bring(self, job: JobId, program: str, files: Sequence[InputFile], then: Then) -> JobInputs | None:
-        """What a job's files need that is not in its request: now, or later by `then`. Raises Refused."""
+    def provide(self, job: JobId, program: str, files: Sequence[InputFile], then: Then) -> JobInputs | None:
+        """Inputs of a job that are not in its request: now, or later by `then`. Raises Refused."""
         order = InputOrder(job, program, then)
         try:
             for file in files:
@@ -147,12 +147,12 @@ class InputSupply:
         if not order.needs:
             return self._lender.lend(job, program, order.contents)
         self._orders[job] = order
-        for need, came in order.needs.values():
-            self._fetching.need(need, came, soon=True)
+        for need, arrived in order.needs.values():
+            self._fetching.need(need, arrived, soon=True)
         return None
 
     def cancel(self, job: JobId) -> bool:
-        """It waits no longer. False if it did not wait."""
+        """End the wait of a job. False if it does not wait."""
         order = self._orders.pop(job, None)
         if order is not None:
             self._let_go(order)
@@ -167,8 +167,8 @@ class InputSupply:
                 return
         if not self._has_blobs:
             code = "no-cache" if file.cache_id else "no-blob"
-            raise Refused(code, f"{file.name!r} is not on this worker, and its leader has no place for contents")
-        order.needs[file.name] = (need, partial(self._came, order, file.name))
+            raise Refused(code, f"{file.name!r} is not on this worker, and its leader has no blobs")
+        order.needs[file.name] = (need, partial(self._arrived, order, file.name))
 
     def _need(self, file: InputFile) -> Need:
         if file.sha256 is not None:
@@ -184,14 +184,14 @@ class InputSupply:
                 return Need(ref)
         return Need(None, file.cache_id, file.name)
 
-    def _came(self, order: InputOrder, name: str, outcome: BlobRef | Refused) -> None:
+    def _arrived(self, order: InputOrder, name: str, outcome: BlobRef | Refused) -> None:
         if self._orders.get(order.job) is not order:
             return
         del order.needs[name]
         if isinstance(outcome, BlobRef):
             held = self.folder.use(outcome.sha256)
             if held is None:
-                outcome = Refused("input-changed", f"the content of {name!r} came and was changed at once")
+                outcome = Refused("input-changed", f"the input {name!r} was modified right after it was fetched")
             else:
                 order.contents[name] = (outcome, held)
         if isinstance(outcome, Refused):
@@ -202,8 +202,8 @@ class InputSupply:
             order.then(self._lender.lend(order.job, order.program, order.contents))
 
     def _let_go(self, order: InputOrder) -> None:
-        for need, came in order.needs.values():
-            self._fetching.give_up(need, came)
+        for need, arrived in order.needs.values():
+            self._fetching.give_up(need, arrived)
         for ref, held in order.contents.values():
             self.folder.let_go(ref.sha256, held)
 
@@ -213,10 +213,10 @@ class InputSupply:
             if self.folder.has_trash:
                 self._threads.submit(self.folder.empty_trash)
         except Exception:
-            log.exception("the cache could not be swept")
+            log.exception("sweep of the cache failed")
         self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
 
-    # What the leader is told.
+    # Frames to the leader.
 
     def _want(self, want_id: bytes, want: Want) -> None:
         self._send(fr.encode(fr.WANT, want_id, payload=encode(want)))
@@ -226,44 +226,41 @@ class InputSupply:
             return
         if result.status != FAILED:
             self._confirmed[result.cache_id] = version
-        log.info("cache=%s %s: %s", result.cache_id, result.status, result.message)
+        log.info("cache put ended cache=%s status=%s: %s", result.cache_id, result.status, result.message)
         subject = f"cache.ack.{result.cache_id}"[:255]
         self._send(fr.encode(fr.CACHE_ACK, corr_id=msg_id, subject=subject, payload=encode(result)))
 
     def _here(self, sha256: str) -> None:
-        self._news[sha256] = True
-        self._tell_soon()
+        self._changes[sha256] = True
+        self._send_changes_soon()
 
     def _gone(self, sha256: str) -> None:
-        self._news[sha256] = False
+        self._changes[sha256] = False
         self._lender.forget(sha256)
-        self._tell_soon()
+        self._send_changes_soon()
 
     def _changed(self, cache_id: str) -> None:
-        self._cache_news[cache_id] = None
-        self._tell_soon()
+        self._cache_changes[cache_id] = None
+        self._send_changes_soon()
 
-    def _tell_soon(self) -> None:
-        if not self._is_telling:
-            self._is_telling = True
-            self._loop.call_soon(self._tell)
+    def _send_changes_soon(self) -> None:
+        if not self._is_stock_due:
+            self._is_stock_due = True
+            self._loop.call_soon(self._send_changes)
 
-    def _tell(self) -> None:
-        """All that has changed in this turn of the loop."""
-        self._is_telling = False
-        news, caches = self._news, self._cache_news
-        self._news, self._cache_news = {}, {}
-        if self._has_blobs and (news or caches):
-            here = [sha256 for sha256, is_here in news.items() if is_here]
-            gone = [sha256 for sha256, is_here in news.items() if not is_here]
-            self._tell_stock(False, here, gone, list(caches))
+    def _send_changes(self) -> None:
+        """Report all changes of this turn of the loop."""
+        self._is_stock_due = False
+        changes, caches = self._changes, self._cache_changes
+        self._changes, self._cache_changes = {}, {}
+        if self._has_blobs and (changes or caches):
+            here = [sha256 for sha256, is_here in changes.items() if is_here]
+            gone = [sha256 for sha256, is_here in changes.items() if not is_here]
+            self._send_stock(False, here, gone, list(caches))
 
-    def _tell_all(self) -> None:
-        self._tell_stock(True, list(self.folder.blobs), [], list(self.folder.caches))
-
-    def _tell_stock(self, whole: bool, here: list[str], gone: list[str], caches: list[str]) -> None:
-        for at in range(0, max(len(here), len(gone), len(caches), 1), _TOLD_AT_ONCE):
-            end = at + _TOLD_AT_ONCE
+    def _send_stock(self, whole: bool, here: list[str], gone: list[str], caches: list[str]) -> None:
+        for at in range(0, max(len(here), len(gone), len(caches), 1), _PER_STOCK):
+            end = at + _PER_STOCK
             stock = Stock(
                 whole and at == 0,
                 self.url,
@@ -277,6 +274,6 @@ class InputSupply:
             self._send(fr.encode(fr.STOCK, payload=encode(stock)))
 
     def _version(self, cache_id: str) -> str:
-        """Which life of a cache is here, and how many of its names; empty if none is."""
+        """Version and number of files of a cache on this disk; empty if it is not here."""
         cache = self.folder.caches.get(cache_id)
         return "" if cache is None else f"{cache.version}/{len(cache.files)}"

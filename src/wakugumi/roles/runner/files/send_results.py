@@ -1,10 +1,10 @@
-"""How does a result's bulk reach the leader? (SPEC C5)
+"""How do the large parts of a result reach the leader? (SPEC C5)
 
     leader ── Missing: these blobs ──► put each into the leader's place, in a thread ──► the same AckJob again
 
-A result names by their hashes what did not fit its frame; the files lie in the job's directory. Nothing is sent before
-the leader asks for it, and what it has already is not sent again. A transfer outlives the connection; one that fails is
-tried again while there is a leader, and after a new connection the leader asks anew.
+A result names its large parts by hash; the files are in the job's directory. A part is sent only when the leader asks
+for it, and not if the place has it already. A transfer outlives the connection. A failed one is repeated while there is
+a leader; after a reconnect the leader asks again.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ T = TypeVar("T")
 log = logging.getLogger("wakugumi.worker")
 
 AT_ONCE: Final = 4
-"""Results on their way: enough to fill a link, few enough that each gets on."""
+"""Results uploaded at once: enough to fill a connection, few enough that each makes progress."""
 PAUSE_FIRST_S: Final = 0.5
 PAUSE_MAX_S: Final = 30.0
 _BROKEN_MAX: Final = 3
-"""So often the place may say that what came is not what its hash says; then what lies here is broken."""
+"""After so many reports of a wrong hash from the place, the file on this disk counts as broken."""
 
 
 class SendingStopped(Exception):
-    """Nobody wants it any more."""
+    """The upload is not wanted any more."""
 
 
 class ResultUpload:
-    """The bulk of one result, on its way to one place."""
+    """Upload of one result to one place."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.stopped = False
         self.next_url: str | None = None
-        """The leader asked again meanwhile, and has another place."""
+        """Place for a new upload: the leader has asked again and has another place."""
 
     def on_bytes(self, _count: int) -> None:
         if self.stopped:
@@ -56,7 +56,7 @@ class ResultUpload:
 
 
 class ResultUploads:
-    """All of one worker. Make it inside a running loop; its calls are made there, and so are those it makes."""
+    """All uploads of one worker. Create it inside a running loop; calls and callbacks are made there."""
 
     def __init__(
         self,
@@ -64,8 +64,8 @@ class ResultUploads:
         send_again: Callable[[JobId, bytes, bytes], None],
         fail: Callable[[JobId, str, str], None],
     ) -> None:
-        """`load` is called in a thread. `send_again` gets a result, and the digest of its request. `fail` gets a code
-        and words: what the leader waits for will not come."""
+        """`load` is called in a thread. `send_again` gets a job, its result and the digest of its request. `fail` gets
+        a job that cannot be delivered, with a code and a text."""
         self._load = load
         self._send_again = send_again
         self._fail = fail
@@ -73,23 +73,23 @@ class ResultUploads:
         self._under_way: dict[JobId, ResultUpload] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._large = asyncio.Semaphore(LARGE_TRANSFERS_MAX)
-        """What is large takes hours: all others pass beside it."""
+        """Limits large transfers, which take hours: smaller ones overtake them."""
         self._tasks = Tasks()
 
     @property
     def has_place(self) -> bool:
-        """There is a leader, and it takes what does not fit a frame."""
+        """A leader is connected that accepts blobs."""
         return bool(self._url)
 
     def connected(self, url: str) -> None:
-        """A leader greeted us; its place has this URL, or it has none."""
+        """A leader is connected; `url` is that of its place, or empty."""
         self._url = url
 
     def lost(self) -> None:
         self._url = ""
 
     def missing(self, job: JobId, blobs: Collection[str]) -> None:
-        """The leader takes a job's result once it has these."""
+        """The leader accepts a job's result once it has these blobs."""
         if not self._url:
             return
         known = self._under_way.get(job)
@@ -100,7 +100,7 @@ class ResultUploads:
             known.stopped, known.next_url = True, self._url
 
     def settled(self, jobs: Collection[JobId]) -> None:
-        """The leader has these, or does not want them."""
+        """The leader has these results, or does not want them."""
         if self._under_way:
             for job in jobs:
                 if (delivery := self._under_way.get(job)) is not None:
@@ -115,15 +115,15 @@ class ResultUploads:
 
     async def _deliver(self, job: JobId, blobs: Collection[str], delivery: ResultUpload) -> None:
         try:
-            await self._bring(job, blobs, delivery)
+            await self._upload(job, blobs, delivery)
         except SendingStopped:
             pass
         except Refused as error:
             if not delivery.stopped:
-                log.warning("job=%s its result cannot be delivered: %s", show_job_id(job), error)
+                log.warning("result not delivered job=%s: %s", show_job_id(job), error)
                 self._fail(job, error.code, error.message)
         except Exception as error:
-            log.exception("job=%s its result cannot be delivered", show_job_id(job))
+            log.exception("result not delivered job=%s", show_job_id(job))
             if not delivery.stopped:
                 self._fail(job, "worker-error", f"the worker failed to deliver the result: {type(error).__name__}")
         finally:
@@ -131,13 +131,13 @@ class ResultUploads:
         if delivery.next_url is not None:
             self.missing(job, blobs)
 
-    async def _bring(self, job: JobId, blobs: Collection[str], delivery: ResultUpload) -> None:
-        """Put it all, and say so. Raises Refused if that can never be, and Stopped."""
+    async def _upload(self, job: JobId, blobs: Collection[str], delivery: ResultUpload) -> None:
+        """Put all parts, then send the result again. Raises SendingStopped, and Refused if it can never succeed."""
         await self._start_threads(job, delivery)
         whole = await self._in_thread(lambda: self._load(job))
         parts = [] if whole is None else [part for part in whole.parts if part.ref.sha256 in blobs]
         if whole is None or len(parts) < len(set(blobs)):
-            raise Refused("worker-error", "what the job made is no longer on the worker's disk")
+            raise Refused("worker-error", "the files of the job's result are no longer on the worker's disk")
         for part in parts:
             if not await self._put(job, part, delivery):
                 return
@@ -145,7 +145,7 @@ class ResultUploads:
             self._send_again(job, whole.payload, whole.request)
 
     async def _put(self, job: JobId, part: LargePart, delivery: ResultUpload) -> bool:
-        """False if it was given up, because there is no leader now: the next one will ask for it."""
+        """False if there is no leader now: the next one will ask for the part."""
         pause_s, broken = PAUSE_FIRST_S, 0
         while True:
             try:
@@ -160,14 +160,14 @@ class ResultUploads:
                 if not self._url:
                     return False
                 level = logging.DEBUG if isinstance(error, Refused) and error.code == "blob-busy" else logging.WARNING
-                log.log(level, "job=%s its result waits %.1f s: %s", show_job_id(job), pause_s, error)
+                log.log(level, "result waits job=%s retry_s=%.1f: %s", show_job_id(job), pause_s, error)
             await asyncio.sleep(pause_s)
             if delivery.stopped:
                 raise SendingStopped
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     async def _start_threads(self, job: JobId, delivery: ResultUpload) -> None:
-        """All of them at once, so that no delivery needs a new one. While there are none left here, it waits."""
+        """Start all threads at once, so that no upload needs a new one. Waits until threads can be started."""
         pause_s = PAUSE_FIRST_S
         while self._threads is None:
             try:
@@ -175,7 +175,7 @@ class ResultUploads:
             except RuntimeError as error:
                 if not is_no_thread(error):
                     raise
-                log.warning("job=%s its result waits %.1f s: no thread can be started", show_job_id(job), pause_s)
+                log.warning("result waits job=%s retry_s=%.1f: no thread can be started", show_job_id(job), pause_s)
                 await asyncio.sleep(pause_s)
                 if delivery.stopped or not self._url:
                     raise SendingStopped from None

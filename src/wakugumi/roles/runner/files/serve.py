@@ -1,7 +1,7 @@
-"""How do other workers fetch from this one? Over HTTP, each content by its hash, with a token of their leader's (C8).
+"""How do other workers fetch from this one? Over HTTP, content by its hash, with a token of their leader. (C8)
 
-The leader decides who fetches what from whom, and makes the tokens by a key that it alone was told. Nothing can be
-written here, and nothing but contents can be read.
+The leader chooses which worker fetches which content from which other, and makes the tokens with a key that only it
+gets. The port is read-only and serves only content.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from wakugumi.errors import ConfigError
 log = logging.getLogger("wakugumi.serving")
 
 PARTS_OF_WORKER: Final = 4
-"""What a worker may open is for programs above all; its two ports have a quarter each of what may be connections."""
+"""A worker's open files are mainly for programs; each of its two ports gets a quarter of the possible connections."""
 _EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104
 
 
 class Serving:
-    """A worker's door for other workers, while it is open."""
+    """A worker's open port for other workers."""
 
     def __init__(self, listener: HttpListener, url: str, key: str) -> None:
         self._listener = listener
@@ -36,29 +36,29 @@ class Serving:
         await self._listener.close()
 
 
-def where_to_serve(leader: Address | None, said: Address | None, advertised: Address | None) -> Address | None:
-    """Where a worker listens for others: where it was told, or on its own machine if its leader is there too.
+def where_to_serve(leader: Address | None, serve: Address | None, advertised: Address | None) -> Address | None:
+    """Address at which a worker listens for others: `serve`, or a loopback port if its leader is on this machine.
 
-    Raises ConfigError if nobody could know where that is.
+    Raises ConfigError if others could not know the address.
     """
-    if said is not None:
-        if advertised is None and said.host in _EVERYWHERE:
+    if serve is not None:
+        if advertised is None and serve.host in _EVERYWHERE:
             raise ConfigError(
-                f"--serve {said} does not say where others find this worker", "say --advertise HOST:PORT as well"
+                f"--serve {serve} does not name an address for other workers", "add --advertise HOST:PORT"
             )
-        return said
+        return serve
     if advertised is not None:
-        raise ConfigError("--advertise says where others find what --serve offers", "say --serve PORT as well")
+        raise ConfigError("--advertise needs --serve", "add --serve PORT")
     return Address("127.0.0.1", 0) if leader is not None and is_loopback(leader.host) else None
 
 
 async def serve(store: BlobStore, where: Address, advertised: Address | None) -> Serving:
-    """Raises ConfigError if the port cannot be had."""
+    """Open the port. Raises ConfigError if it cannot be opened."""
     key = os.urandom(32).hex()
     routes = [blob_routes(store, writable=False, key=key)]
     names = [] if advertised is None else [advertised.host]
     most = connections_max(PARTS_OF_WORKER)
     listener = await listen_http(where.host, where.port, routes, names=names, name_option="", connections_max=most)
     there = advertised or Address(where.host, listener.port)
-    log.info("other workers may fetch from http://%s", there)
+    log.info("serving other workers url=http://%s", there)
     return Serving(listener, f"http://{there}", key)

@@ -1,6 +1,6 @@
-"""How is one content fetched from one source and verified, and whose fault is it if that fails? (SPEC C4)
+"""How is content fetched from one source and verified, and which side is to blame for a failure? (SPEC C4)
 
-It runs in a thread.
+Runs in a thread.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from wakugumi.errors import ConfigError, Lost, Refused
 from wakugumi.wire.messages.references import BlobRef
 
 _OURS: Final = frozenset({"disk", "worker-error"})
-"""Refusals that are about this worker's own disk: no other source would help."""
+"""Codes of this worker's own disk errors: no other source would help."""
 
 
 class InVain(Exception):
-    """A source did not give what it should have."""
+    """A source did not deliver the content."""
 
     def __init__(self, why: str, text: str) -> None:
         super().__init__(text)
@@ -27,9 +27,9 @@ class InVain(Exception):
 
 
 def transfer(store: BlobStore, ref: BlobRef, url: str, token: str, on_bytes: OnBytes) -> None:
-    """Fetch a content from one place, and verify it. Raises InVain, or Refused if it is our own disk's fault.
+    """Fetch content from one place and verify it. Raises InVain, or Refused if this worker's disk failed.
 
-    Wrong bytes are not this place's fault if some had come from elsewhere: then it is asked for all of them.
+    If earlier bytes came from another source, wrong content is not this source's fault: all of it is fetched again.
     """
     while True:
         incoming = _begin(store, ref)
@@ -63,12 +63,12 @@ def _begin(store: BlobStore, ref: BlobRef) -> Incoming:
     try:
         return store.begin(ref)
     except Refused as error:
-        if error.code == "blob-busy":  # a transfer of an earlier life of this need has not ended yet
+        if error.code == "blob-busy":  # An earlier transfer of this content has not ended yet.
             raise InVain("busy", error.message) from None
         raise
 
 
 def _why_refused(error: Refused) -> str:
-    if error.code == "blob-broken":  # Also for too much, or what cannot be unpacked: it is never what a loss leaves.
+    if error.code == "blob-broken":  # Wrong, surplus or unpackable bytes, which a lost connection never leaves.
         return "lied"
     return "busy" if error.retry else "dead"

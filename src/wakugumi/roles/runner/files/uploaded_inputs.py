@@ -1,8 +1,7 @@
-"""How does an input that came to this machine as a file get into its job's directory? By a link, not by a copy.
+"""How does an uploaded input get into its job's directory? By a link, not by a copy.
 
-It may be large, such as an upload that was written to the disk as it came. The file is the job's own from the start, so
-the link needs no guard (compare `place_inputs`); its first name goes once the job has it, or when nobody needs it any
-more.
+An upload may be large and was written to disk as it arrived. The file belongs to the job from the start, so the link
+needs no lease (compare `place_inputs`). The first name is removed when the job has its link, or is over.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from wakugumi.adapters.files import READ, in_folder
 from wakugumi.roles.runner.files.place_inputs import NotLinked
 
 Place: TypeAlias = Callable[[str, str, int | None], bool]
-"""Puts the input of this name at that path, and says whether the file is the job's own. The last argument is the folder
-in which that is, if it is open."""
+"""Puts the input of this name at that path; True if the file is the job's own. The last argument is the open parent
+folder, if any."""
 
 
 class UploadedInputs:
-    """The files that one caller brought for one job, by the names of its inputs."""
+    """Files that one caller uploaded for one job, by the names of its inputs."""
 
     __slots__ = ("files",)
 
@@ -31,7 +30,8 @@ class UploadedInputs:
         self.files = files
 
     def place(self, others: Place | None) -> Place:
-        """From any thread: what to do with each input. `others` places what was not brought. Raises OSError."""
+        """A function that places inputs, from any thread; `others` places inputs that were not uploaded. Raises
+        OSError."""
 
         def place(name: str, path: str, folder: int | None) -> bool:
             source = self.files.get(name)
@@ -51,7 +51,7 @@ class UploadedInputs:
         return place
 
     def place_at_once(self, others: Place | None) -> Place:
-        """The same in the loop's thread: raises NotLinked where a copy would have to be made."""
+        """As `place`, for the loop's thread: raises NotLinked instead of copying."""
 
         def place(name: str, path: str, folder: int | None) -> bool:
             source = self.files.get(name)
@@ -67,7 +67,7 @@ class UploadedInputs:
         return place
 
     def remove(self) -> None:
-        """Their first names: a job that has them keeps them."""
+        """Remove the first names; a job keeps its links."""
         for path in self.files.values():
             with contextlib.suppress(OSError):
                 path.unlink()
