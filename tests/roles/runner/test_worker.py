@@ -609,7 +609,7 @@ async def test_a_row_to_fetch_that_is_not_of_ids_ends_the_connection(leader: Wor
 MAIN = """
 import logging, sys
 from pathlib import Path
-from wakugumi.adapters.net.link import Address
+from wakugumi.adapters.net.address import Address
 from wakugumi.roles.runner.settings import WorkerSettings
 from wakugumi.roles.runner.worker import main_worker
 logging.basicConfig(level=logging.INFO)

@@ -27,7 +27,7 @@ def test_the_old_forms_run_three_samples(grid, waku) -> None:
     assert done.returncode == 0, done.stderr
     assert [line.split()[-2:] for line in done.stdout.splitlines()[1:]] == [["calcA", str(n)] for n in (1, 2, 3)]
     assert "client joined client=desk-1 " in grid.leader.until(lambda text: "desk-1" in text)
-    assert "cap 8" in grid.leader.until(lambda text: "cap" in text)
+    assert "cap=8" in grid.leader.until(lambda text: "cap" in text)
 
 
 @pytest.mark.spec("K7", "F8")
@@ -83,7 +83,7 @@ def test_who_listens_and_says_nothing_is_sent_no_job_by_any_command(waku, words:
 def test_the_clients_cap_comes_from_its_old_variable(grid, waku) -> None:
     done = waku("client", grid.host, grid.port, "desk-1", env={**os.environ, "CLIENT_DESIRED_PAR": "7"})
     assert done.returncode == 0, done.stderr
-    assert "cap 7" in grid.leader.until(lambda text: "cap" in text)
+    assert "cap=7" in grid.leader.until(lambda text: "cap" in text)
     done = waku("client", grid.host, grid.port, "desk-2")
     assert done.returncode == 0, done.stderr
     assert "client joined client=desk-2 " in grid.leader.until(lambda text: "cap=4" in text)
@@ -104,7 +104,7 @@ def test_clientx_takes_one_leader_too(grid, waku) -> None:
     done = waku("clientx", "me", grid.address, "12", "-o", "quiet")
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split()) == 3
-    assert "cap 12" in grid.leader.until(lambda text: "cap" in text)
+    assert "cap=12" in grid.leader.until(lambda text: "cap" in text)
 
 
 def test_a_failing_sample_is_exit_code_1(grid, waku) -> None:
