@@ -11,6 +11,7 @@ from tools.attribute_docs import attribute_docs
 from tools.commands_page import commands_page
 from tools.errors_page import errors_page
 from tools.limits_page import limits_page
+from tools.metrics_page import families, metrics_page
 from tools.module_map import first_paragraph, modules_page
 from tools.settings_page import SECTIONS, settings_page
 
@@ -101,6 +102,16 @@ def test_the_page_of_errors_is_made_of_the_source_as_it_is() -> None:
 
 def test_the_page_of_limits_is_made_of_the_source_as_it_is() -> None:
     assert (TOP / "docs" / "reference" / "limits.md").read_text() == limits_page(), "hint: make docs"
+
+
+def test_the_page_of_metrics_is_made_of_the_source_as_it_is() -> None:
+    assert (TOP / "docs" / "reference" / "metrics.md").read_text() == metrics_page(), "hint: make docs"
+
+
+def test_every_metric_has_a_meaning_and_a_chapter() -> None:
+    page = metrics_page()
+    assert [family.name for family in families() if page.count(f"`{family.name}`") != 1] == []
+    assert [family.name for family in families() if not family.help.endswith(".")] == []
 
 
 def test_every_limit_has_a_docstring_of_its_own() -> None:

@@ -1,7 +1,7 @@
 """Which numbers can an operator watch? Families of counters, gauges and histograms, as plain records. (SPEC O2)
 
-A role makes a list of Family for each request; `adapters/http/metrics_page.py` writes the list for Prometheus. Counter
-and Timing count for a role, and make their family on request.
+`core/metric_table.py` has all families without values. A role fills them for each request, and
+`adapters/http/metrics_page.py` writes them for Prometheus. Counter and Timing count for a role.
 
 The number of series is bounded: further label values are counted under OTHERS in every label. So a label may hold a
 word that a stranger chose.
@@ -10,7 +10,7 @@ word that a stranger chose.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 from operator import mul
 from typing import Final, NamedTuple
@@ -56,22 +56,34 @@ class Family(NamedTuple):
     histograms: Sequence[Buckets] = ()
     bounds: Sequence[float] = ()
 
+    def with_value(self, value: float) -> Family:
+        """For a family without labels."""
+        return self._replace(samples=(Sample((), value),))
 
-def gauge(name: str, text: str, value: float) -> Family:
-    return Family(name, text, Kind.GAUGE, samples=(Sample((), value),))
+    def with_samples(self, samples: Iterable[tuple[tuple[str, ...], float]]) -> Family:
+        """Each sample: one value for each label, and the number."""
+        return self._replace(samples=[Sample(*sample) for sample in samples])
 
 
-def counter(name: str, text: str, value: float) -> Family:
-    return Family(name, text, Kind.COUNTER, samples=(Sample((), value),))
+def gauge(name: str, text: str, *labels: str) -> Family:
+    return Family(name, text, Kind.GAUGE, labels)
+
+
+def counter(name: str, text: str, *labels: str) -> Family:
+    return Family(name, text, Kind.COUNTER, labels)
+
+
+def histogram(name: str, text: str, *labels: str, bounds: Sequence[float] = BOUNDS_S) -> Family:
+    return Family(name, text, Kind.HISTOGRAM, labels, bounds=bounds)
 
 
 class Counter:
     """Counts by labels."""
 
-    def __init__(self, name: str, text: str, *labels: str, series_max: int = METRIC_SERIES_MAX) -> None:
-        self._family = Family(name, text, Kind.COUNTER, labels)
+    def __init__(self, family: Family, series_max: int = METRIC_SERIES_MAX) -> None:
+        self._family = family
         self._series_max = series_max
-        self._values: dict[tuple[str, ...], float] = {} if labels else {(): 0}
+        self._values: dict[tuple[str, ...], float] = {} if family.labels else {(): 0}
 
     def add(self, *labels: str, amount: float = 1) -> None:
         """One value for each label, in their order."""
@@ -79,25 +91,18 @@ class Counter:
         self._values[labels] = self._values.get(labels, 0) + amount
 
     def family(self) -> Family:
-        return self._family._replace(samples=[Sample(*pair) for pair in self._values.items()])
+        return self._family.with_samples(self._values.items())
 
 
 class Timing:
     """Durations by labels."""
 
-    def __init__(
-        self,
-        name: str,
-        text: str,
-        *labels: str,
-        bounds: Sequence[float] = BOUNDS_S,
-        series_max: int = METRIC_SERIES_MAX,
-    ) -> None:
-        self._family = Family(name, text, Kind.HISTOGRAM, labels, bounds=bounds)
+    def __init__(self, family: Family, series_max: int = METRIC_SERIES_MAX) -> None:
+        self._family = family
         self._series_max = series_max
         self._counts: dict[tuple[str, ...], list[int]] = {}
         self._sums: dict[tuple[str, ...], float] = {}
-        if not labels:
+        if not family.labels:
             self._begin(())
 
     def took(self, seconds: float, *labels: str) -> None:

@@ -11,7 +11,7 @@ from tests.kit.http_peer import a_door, ask
 from tests.kit.promtool import promtool_says
 
 from wakugumi.adapters.http.page_routes import page_routes
-from wakugumi.core.metrics import Counter, Family, Timing, gauge
+from wakugumi.core.metrics import Counter, Family, Timing, counter, gauge, histogram
 from wakugumi.roles.http.status_pages import OK, STOPPING, wayside_pages
 
 pytestmark = pytest.mark.anyio
@@ -23,15 +23,15 @@ class Role:
     def __init__(self) -> None:
         self.status = OK
         self.asked = 0
-        self.ended = Counter("wakugumi_ended_total", "How jobs ended.", "exit_code")
-        self.ran = Timing("wakugumi_run_seconds", "How long they ran.", "program")
+        self.ended = Counter(counter("wakugumi_ended_total", "How jobs ended.", "exit_code"))
+        self.ran = Timing(histogram("wakugumi_run_seconds", "How long they ran.", "program"))
 
     def openapi(self) -> bytes:
         self.asked += 1
         return b'{"openapi": "3.1.0"}'
 
     def families(self) -> list[Family]:
-        return [gauge("wakugumi_slots", "Places for jobs.", 4), self.ended.family(), self.ran.family()]
+        return [gauge("wakugumi_slots", "Places for jobs.").with_value(4), self.ended.family(), self.ran.family()]
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[int]:

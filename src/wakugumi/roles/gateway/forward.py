@@ -17,6 +17,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
+from wakugumi.core.metric_table import GATEWAY_FAILOVERS
 from wakugumi.core.metrics import Counter
 from wakugumi.errors import CODES, Lost, Refused, hint_for
 from wakugumi.limits.gateway import GATEWAY_RETRY_AFTER_MAX_S, GATEWAY_RETRY_AFTER_S
@@ -75,9 +76,7 @@ class Forwarder:
 
     def __init__(self, calls: GroupCalls) -> None:
         self._calls = calls
-        self.failovers = Counter(
-            "wakugumi_gateway_failovers_total", "Jobs that went on to another group, and why.", "group", "why"
-        )
+        self.failovers = Counter(GATEWAY_FAILOVERS)
 
     async def forward(
         self,

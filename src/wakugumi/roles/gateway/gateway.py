@@ -28,6 +28,7 @@ from wakugumi.adapters.http.page import HttpRefusal
 from wakugumi.adapters.http.spool import Content, Spool, Spools
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.core.ids import JobId
+from wakugumi.core.metric_table import GATEWAY_JOB_TIME, GATEWAY_JOBS
 from wakugumi.core.metrics import Counter, Timing
 from wakugumi.errors import Lost, Refused
 from wakugumi.limits.client import FULL_RETRY_FIRST_S
@@ -145,10 +146,8 @@ class Gateway:
         """Asynchronous jobs of this gateway without a flight."""
         self.is_stopping = False
         self.forwarder = Forwarder(calls)
-        self.outcomes = Counter(
-            "wakugumi_gateway_jobs_total", "Jobs that this gateway forwarded, by outcome.", "outcome"
-        )
-        self.took = Timing("wakugumi_gateway_job_seconds", "From the first group to the outcome.")
+        self.outcomes = Counter(GATEWAY_JOBS)
+        self.took = Timing(GATEWAY_JOB_TIME)
         self._forwarding: dict[JobId, int] = {}
         """Asynchronous jobs that were taken out of the queue and have not ended."""
         self._crashes: dict[JobId, int] = {}

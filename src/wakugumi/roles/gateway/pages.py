@@ -27,6 +27,7 @@ from wakugumi.adapters.http.page import HttpRefusal, HttpRequest, PageRoute, Rep
 from wakugumi.adapters.http.spool import Content, Spool
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.core.ids import JobId
+from wakugumi.core.metric_table import GATEWAY_BUSY
 from wakugumi.core.metrics import Counter
 from wakugumi.errors import Lost, Refused
 from wakugumi.limits.gateway import (
@@ -78,7 +79,7 @@ class GatewayPages:
         self.idle.set()
         self.events = 0
         """Clients that receive events."""
-        self.busy = Counter("wakugumi_gateway_busy_total", "Submissions that were told to come again, and why.", "why")
+        self.busy = Counter(GATEWAY_BUSY)
 
     def pages(self) -> list[PageRoute]:
         return [

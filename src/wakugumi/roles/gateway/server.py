@@ -23,8 +23,9 @@ from wakugumi.adapters.http.page import PageRoute
 from wakugumi.adapters.http.page_routes import page_routes
 from wakugumi.adapters.http.spool import Spools
 from wakugumi.adapters.port.port import HttpListener, listen_http
+from wakugumi.core import metric_table as table
 from wakugumi.core.gateway.groups import Groups
-from wakugumi.core.metrics import Family, Kind, Sample, counter, gauge
+from wakugumi.core.metrics import Family
 from wakugumi.roles.gateway.body_quota import BodyQuota
 from wakugumi.roles.gateway.gateway import Gateway
 from wakugumi.roles.gateway.group_calls import GroupCalls
@@ -110,43 +111,23 @@ class GatewayServer:
         totals, pages = self.keeper.totals, self.pages
         now = asyncio.get_running_loop().time()
         states = list(self._groups.states(now))
-        yield gauge("wakugumi_gateway_jobs_queued", "Jobs of all gateways that no group has.", totals.queued)
-        yield gauge("wakugumi_gateway_jobs_running", "Jobs of all gateways that a group has.", totals.running)
-        yield gauge(
-            "wakugumi_gateway_queue_bytes",
-            "Bytes of the bodies of unfinished asynchronous jobs, of all gateways.",
-            self.gateway.quota.used,
-        )
-        yield gauge("wakugumi_gateway_jobs_kept", "Ended jobs that are kept.", totals.ended)
-        yield gauge("wakugumi_gateway_kept_bytes", "Bytes of the answers of ended jobs.", totals.ended_bytes)
-        yield gauge("wakugumi_gateway_flights", "Jobs that this gateway forwards.", len(self.gateway.flights))
-        yield gauge("wakugumi_gateway_submits", "Submissions that are being served.", pages.submits)
-        yield gauge("wakugumi_gateway_watchers", "Clients that receive events of jobs.", pages.events)
-        yield counter(
-            "wakugumi_gateway_taken_over_total", "Jobs taken over from dead gateways.", self.keeper.taken_over
-        )
-        yield counter(
-            "wakugumi_gateway_stranded_total",
-            "Jobs that no task handled, queued again. Above 0 is a fault of the gateway: see its log.",
-            self.keeper.stranded,
-        )
+        yield table.GATEWAY_JOBS_QUEUED.with_value(totals.queued)
+        yield table.GATEWAY_JOBS_RUNNING.with_value(totals.running)
+        yield table.GATEWAY_QUEUE_BYTES.with_value(self.gateway.quota.used)
+        yield table.GATEWAY_JOBS_KEPT.with_value(totals.ended)
+        yield table.GATEWAY_KEPT_BYTES.with_value(totals.ended_bytes)
+        yield table.GATEWAY_FLIGHTS.with_value(len(self.gateway.flights))
+        yield table.GATEWAY_SUBMITS.with_value(pages.submits)
+        yield table.GATEWAY_WATCHERS.with_value(pages.events)
+        yield table.GATEWAY_TAKEN_OVER.with_value(self.keeper.taken_over)
+        yield table.GATEWAY_STRANDED.with_value(self.keeper.stranded)
         yield self.gateway.outcomes.family()
         yield self.gateway.took.family()
         yield self.gateway.forwarder.failovers.family()
         yield pages.busy.family()
-        yield Family(
-            "wakugumi_gateway_group_free_slots",
-            "Free slots of a group, by its last poll.",
-            Kind.GAUGE,
-            ("group",),
-            [Sample((group.name,), said.free) for group, _, said in states],
-        )
-        yield Family(
-            "wakugumi_gateway_group_up",
-            "1 for a group that jobs are sent to, 0 for one that is gone or rests.",
-            Kind.GAUGE,
-            ("group",),
-            [Sample((group.name,), word not in {"gone", "resting"}) for group, word, _ in states],
+        yield table.GATEWAY_GROUP_FREE_SLOTS.with_samples(((group.name,), said.free) for group, _, said in states)
+        yield table.GATEWAY_GROUP_UP.with_samples(
+            ((group.name,), word not in {"gone", "resting"}) for group, word, _ in states
         )
 
     def _pages(self) -> list[PageRoute]:

@@ -14,8 +14,9 @@ from typing import Final
 from wakugumi import __version__
 from wakugumi.adapters.http.page import HttpRefusal, HttpRequest, PageRoute, Reply
 from wakugumi.adapters.http.upload import Received, receive_file
+from wakugumi.core import metric_table as table
 from wakugumi.core.ids import JobId
-from wakugumi.core.metrics import Family, counter, gauge
+from wakugumi.core.metrics import Family
 from wakugumi.core.runner.metrics import run_families
 from wakugumi.errors import Refused
 from wakugumi.limits.node import RUNNING_RETRY_AFTER_S
@@ -53,12 +54,10 @@ def node_families(node: Node) -> Iterable[Family]:
     """Metrics of a node, and of the programs that it ran."""
     station = node.station
     yield from run_families(station.counts, running=station.running, limit=station.limit, free=station.free)
-    yield gauge("wakugumi_node_receive_slots", "Inputs that may be on their way at once.", node.receive_slots)
-    yield gauge("wakugumi_node_receiving", "Inputs that are on their way.", node.receiving)
-    yield gauge("wakugumi_node_answering", "Callers that wait for a job, or for the end of its answer.", node.answering)
-    yield counter(
-        "wakugumi_node_receive_busy_total", "Callers sent away because too many were sending.", node.receive_busy
-    )
+    yield table.NODE_RECEIVE_SLOTS.with_value(node.receive_slots)
+    yield table.NODE_RECEIVING.with_value(node.receiving)
+    yield table.NODE_ANSWERING.with_value(node.answering)
+    yield table.NODE_RECEIVE_BUSY.with_value(node.receive_busy)
 
 
 async def _run(node: Node, visit: HttpRequest) -> Reply:

@@ -1,32 +1,32 @@
-"""What does a leader tell those who watch? What `stats` has counted per group and subject, and what it holds. (L8, O2)
+"""Which metrics does a leader publish? The counts of `stats` by group and subject, and sizes of its tables. (L8, O2)
 
-Nothing is counted for this: it is read from what the leader has anyway, when somebody asks.
+The numbers are read from the leader's state at each request; none is counted for this alone.
 
-Only so many cells are told apart; the rest is told as one, under OTHERS. Which they are changes as subjects come and
-go, and no counter may ever shrink: whoever watches takes that for a restart, and counts all of it again. So what was
-told of a cell among the others stays there (its *base*), and what was told of it apart is never added to them
-(*retired*).
+Only so many cells have series of their own; the rest is one series, OTHERS. The choice changes as subjects come and go,
+and no counter may ever shrink: Prometheus would take that for a restart, and count all of it again. So the counts that
+a cell once had in OTHERS stay there (its *base*), and the counts of a cell that lost its own series are not added to
+OTHERS (*retired*).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from heapq import nlargest
 from operator import add, sub
 from typing import Final
 
+from wakugumi.core import metric_table as table
 from wakugumi.core.buckets import OTHERS
 from wakugumi.core.leader.admin.overview import slots_of
 from wakugumi.core.leader.jobs.broadcast import owner_of
 from wakugumi.core.leader.state import LeaderState
 from wakugumi.core.leader.stats import BROADCASTS, NOBODY, Cell
-from wakugumi.core.metrics import COARSE_S, Buckets, Family, Kind, Sample, about_us, coarse, counter, gauge
+from wakugumi.core.metrics import COARSE_S, Buckets, Family, about_us, coarse
 from wakugumi.limits.http import METRIC_SERIES_MAX
 from wakugumi.limits.leader import SWEEP_S
 
 _NOBODY: Final = "(nobody)"
 """The group of jobs that no worker had."""
-_LABELS: Final = ("group", "subject")
 _IDLE_TURNS: Final = int(3600 / SWEEP_S)
 """After an hour without a job a cell gives up its place to a busier one."""
 
@@ -71,28 +71,17 @@ class LeaderMeters:
             others = list(map(sub, others, tally))
         apart = [(_labels(cell), cell.running) for cell in self._told]
         rest = sum(cell.running for cell in cells) - sum(running for _, running in apart)
-        yield _counter(
-            "submitted", "Jobs that were accepted.", [*_came(rows), ((OTHERS,), others[_CAME])], ("subject",)
-        )
+        yield table.LEADER_JOBS_SUBMITTED.with_samples([*_came(rows), ((OTHERS,), others[_CAME])])
         rows[OTHERS, OTHERS] = others
         finished = [((*labels, "ok"), tally[_OK]) for labels, tally in rows.items()]
         finished += [((*labels, "failed"), tally[_FAILED]) for labels, tally in rows.items()]
-        yield _counter("finished", "Jobs that have their result, by its status.", finished, (*_LABELS, "status"))
-        text = "Attempts that were lost, after which the job was queued again."
-        yield _counter("redelivered", text, [(labels, tally[_REDELIVERED]) for labels, tally in rows.items()])
-        text = "Jobs that used up their attempts."
-        yield _counter("dead", text, [(labels, tally[_DEAD]) for labels, tally in rows.items()])
-        yield Family(
-            "wakugumi_leader_jobs_running",
-            "Jobs that are with a worker.",
-            Kind.GAUGE,
-            _LABELS,
-            [Sample(labels, running) for labels, running in [*apart, ((OTHERS, OTHERS), rest)]],
-        )
-        text = "From accepted, or queued again, to assigned; the sum is an estimate."
-        yield _histogram("wakugumi_leader_dispatch_delay_seconds", text, rows, _HEAD, _WAITED_US)
-        text = "From assigned to the answer that became the result; the sum is an estimate."
-        yield _histogram("wakugumi_leader_run_seconds", text, rows, _HEAD + _BUCKETS, _RAN_US)
+        yield table.LEADER_JOBS_FINISHED.with_samples(finished)
+        redelivered = ((labels, tally[_REDELIVERED]) for labels, tally in rows.items())
+        yield table.LEADER_JOBS_REDELIVERED.with_samples(redelivered)
+        yield table.LEADER_JOBS_DEAD.with_samples((labels, tally[_DEAD]) for labels, tally in rows.items())
+        yield table.LEADER_JOBS_RUNNING.with_samples([*apart, ((OTHERS, OTHERS), rest)])
+        yield _histogram(table.LEADER_DISPATCH_DELAY, rows, _HEAD, _WAITED_US)
+        yield _histogram(table.LEADER_RUN, rows, _HEAD + _BUCKETS, _RAN_US)
 
     def _look_at(self, cells: set[Cell]) -> None:
         before, self._seen = self._seen, {}
@@ -133,45 +122,26 @@ class LeaderMeters:
             subject = lane.subject if owner_of(lane.subject) is None else BROADCASTS
             queued[subject] = queued.get(subject, 0) + lane.queued
         queued[OTHERS] = queued.get(OTHERS, 0) + sum(lane.queued for lane in lanes) - sum(queued.values())
-        return Family(
-            "wakugumi_leader_jobs_queued",
-            "Jobs that wait for a worker: the longest queues.",
-            Kind.GAUGE,
-            ("subject",),
-            [Sample((subject,), count) for subject, count in queued.items()],
-        )
+        return table.LEADER_JOBS_QUEUED.with_samples(((subject,), count) for subject, count in queued.items())
 
     def _of_leader(self, now: float) -> Iterator[Family]:
         leader = self._leader
-        clients = leader.clients.by_id.values()
-        yield gauge("wakugumi_leader_queued_bytes", "Requests of jobs that are not done.", leader.lifecycle.open_bytes)
-        yield gauge(
-            "wakugumi_leader_jobs_backing_off", "Jobs that wait for their next try.", leader.lifecycle.backing_off
-        )
-        undelivered = len(leader.clients.results.undelivered)
-        yield gauge("wakugumi_leader_results_undelivered", "Results that their client does not have yet.", undelivered)
-        letters = len(leader.clients.dead.letters)
-        yield gauge("wakugumi_leader_dead_letters", "Dead jobs that wait for a person.", letters)
-        yield gauge("wakugumi_leader_workers", "Workers that are connected, or may re-attach.", len(leader.roster))
-        resting = sum(bool(worker.rests) for worker in leader.roster)
-        yield gauge("wakugumi_leader_workers_resting", "Workers of them that are out of order or said busy.", resting)
-        counts = leader.lifecycle.counts
-        yield counter("wakugumi_leader_rests_total", "Times that a worker began to rest.", counts.rests)
-        yield counter(
-            "wakugumi_leader_jobs_declined_total",
-            "Jobs given back by a worker or node that had not begun them.",
-            counts.declined,
-        )
-        slots = sum(slots_of(worker) for worker in leader.roster)
-        yield gauge("wakugumi_leader_slots", "Places for jobs on all workers.", slots)
-        free = sum(worker.usable_credit for worker in leader.roster)
-        yield gauge("wakugumi_leader_slots_free", "Places of them that can be given a job now.", free)
-        yield gauge("wakugumi_leader_clients", "Clients that are connected.", sum(bool(it.conns) for it in clients))
-        yield gauge("wakugumi_leader_full", "1 while the queue is full, and further jobs are refused.", leader.full)
-        yield gauge("wakugumi_leader_disk_low", "1 while the journal's disk is nearly full.", leader.disk_low)
-        text = "1 while nothing is committed to the journal for 5 s or more."
-        yield gauge("wakugumi_leader_commits_stalled", text, bool(leader.stalled))
-        yield counter("wakugumi_leader_up_seconds_total", "How long the leader has been up.", now - leader.started_at)
+        lifecycle, clients, roster = leader.lifecycle, leader.clients, leader.roster
+        yield table.LEADER_QUEUED_BYTES.with_value(lifecycle.open_bytes)
+        yield table.LEADER_JOBS_BACKING_OFF.with_value(lifecycle.backing_off)
+        yield table.LEADER_RESULTS_UNDELIVERED.with_value(len(clients.results.undelivered))
+        yield table.LEADER_DEAD_LETTERS.with_value(len(clients.dead.letters))
+        yield table.LEADER_WORKERS.with_value(len(roster))
+        yield table.LEADER_WORKERS_RESTING.with_value(sum(bool(worker.rests) for worker in roster))
+        yield table.LEADER_RESTS.with_value(lifecycle.counts.rests)
+        yield table.LEADER_JOBS_DECLINED.with_value(lifecycle.counts.declined)
+        yield table.LEADER_SLOTS.with_value(sum(slots_of(worker) for worker in roster))
+        yield table.LEADER_SLOTS_FREE.with_value(sum(worker.usable_credit for worker in roster))
+        yield table.LEADER_CLIENTS.with_value(sum(bool(client.conns) for client in clients.by_id.values()))
+        yield table.LEADER_FULL.with_value(leader.full)
+        yield table.LEADER_DISK_LOW.with_value(leader.disk_low)
+        yield table.LEADER_COMMITS_STALLED.with_value(bool(leader.stalled))
+        yield table.LEADER_UP.with_value(now - leader.started_at)
 
 
 def _is_idle(cell: Cell) -> bool:
@@ -200,12 +170,6 @@ def _came(rows: dict[tuple[str, str], Tally]) -> list[tuple[tuple[str, ...], int
     return [((subject,), tally[_CAME]) for (group, subject), tally in rows.items() if group == _NOBODY]
 
 
-def _counter(
-    name: str, text: str, rows: Sequence[tuple[tuple[str, ...], int]], labels: tuple[str, ...] = _LABELS
-) -> Family:
-    return Family(f"wakugumi_leader_jobs_{name}_total", text, Kind.COUNTER, labels, [Sample(*row) for row in rows])
-
-
-def _histogram(name: str, text: str, rows: dict[tuple[str, str], Tally], at: int, sum_at: int) -> Family:
-    told = [Buckets(labels, tally[at : at + _BUCKETS], tally[sum_at] / 1e6) for labels, tally in rows.items()]
-    return Family(name, text, Kind.HISTOGRAM, _LABELS, histograms=told, bounds=COARSE_S)
+def _histogram(family: Family, rows: dict[tuple[str, str], Tally], at: int, sum_at: int) -> Family:
+    cells = [Buckets(labels, tally[at : at + _BUCKETS], tally[sum_at] / 1e6) for labels, tally in rows.items()]
+    return family._replace(histograms=cells)

@@ -34,7 +34,8 @@ from wakugumi.core.ids import ClientId, ConnId, JobId, Verdict, show_job_id
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.answer_records import CancelAnswer, ExplainAnswer, JobRow
 from wakugumi.core.leader.questions import AskCancel, AskExplain, AskJob
-from wakugumi.core.metrics import Counter, Family, gauge
+from wakugumi.core.metric_table import LEADER_CONNECTIONS, LEADER_HTTP_BUSY, LEADER_HTTP_RECEIVING
+from wakugumi.core.metrics import Counter, Family
 from wakugumi.errors import Lost, PeerError, Refused
 from wakugumi.limits.files import BLOB_BYTES_MAX, INLINE_FILE_BYTES_MAX
 from wakugumi.roles.http.job_request import CLIENT, JobForm, job_of, request_of
@@ -77,7 +78,7 @@ class GroupPages:
         self.callers = HttpCallers(hub, questions, settings.http_cap)
         self.receiving = 0
         """Inputs that are on their way."""
-        self.busy = Counter("wakugumi_leader_http_busy_total", "Jobs over HTTP told to come again, by code.", "code")
+        self.busy = Counter(LEADER_HTTP_BUSY)
         self._is_first = True
 
     def routes(self) -> list[PageRoute]:
@@ -105,8 +106,8 @@ class GroupPages:
     def _families(self) -> list[Family]:
         return [
             *self._hub.meters.families(asyncio.get_running_loop().time()),
-            gauge("wakugumi_leader_connections", "Connections of frames and of HTTP.", self._hub.connections),
-            gauge("wakugumi_leader_http_receiving", "Inputs that are on their way over HTTP.", self.receiving),
+            LEADER_CONNECTIONS.with_value(self._hub.connections),
+            LEADER_HTTP_RECEIVING.with_value(self.receiving),
             self.busy.family(),
         ]
 
