@@ -93,17 +93,17 @@ def test_the_list_of_commands_has_them_all(capsys: pytest.CaptureFixture[str]) -
     [
         (["rum"], 'unknown command "rum". Did you mean "run"?', "see `waku --help`"),
         (["run"], "requires an argument", "see `waku run --help`"),
-        (["run", "x", "y"], "waku run does not take 'y'", "what is meant for the program goes after --"),
+        (["run", "x", "y"], "waku run does not take 'y'", "put words for the program after --"),
         (["run", "x", "--tmeout", "3"], "unknown option: --tmeout. Did you mean --timeout?", "see `waku run --help`"),
         (["run", "x", "--timeout", "soon"], "invalid value for --timeout", "see `waku run --help`"),
         (["status", "-o", "xml"], 'invalid value "xml" for -o', "see `waku status --help`"),
-        (["status", "--", "x"], "this command runs no program, so nothing can follow --", ""),
+        (["status", "--", "x"], "this command runs no program and takes no words after --", "leave out --"),
         (["leader", "http"], "invalid value", "see `waku leader --help`"),
         (["leader", "70000"], "a port is 0 to 65535, not 70000", ""),
         (["jobs", "show", "a/b"], "'a/b' cannot name a job", ""),
-        (["jobs", "cancel"], "nothing says which jobs to cancel", "name ids, --client or --pattern"),
-        (["clientx", "me"], "clientx needs a leader's address", "waku clientx CLIENT_ID HOST:PORT"),
-        (["submit", "x", "--count", "2", "--id", "a"], "an --id names one job alone", ""),
+        (["jobs", "cancel"], "no jobs to cancel are named", "name ids, --client or --pattern"),
+        (["clientx", "me"], "no leader's address is given", "waku clientx CLIENT_ID HOST:PORT"),
+        (["submit", "x", "--count", "2", "--id", "a"], "with --id only 1", ""),
     ],
 )
 def test_a_mistake_costs_a_sentence_a_hint_and_exit_code_2(

@@ -30,8 +30,6 @@ ALLOWED: dict[str, tuple[int, int, int]] = {
     "adapters/net": (13, 0, 0),
     "adapters/port": (4, 0, 0),
     "adapters/programs": (34, 1, 0),
-    "app": (13, 1, 0),
-    "app/work": (27, 1, 0),
     "core/leader": (15, 0, 0),
     "roles/client": (73, 1, 1),
     "roles/leader": (64, 1, 0),

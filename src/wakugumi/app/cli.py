@@ -1,8 +1,7 @@
-"""What happens when somebody types `waku`? The words are parsed, one command is called, and every error ends here.
+"""How is the command line of `waku` run? It is parsed, one command is called, and every error is shown here.
 
-A mistake of the user costs one sentence, a hint, and the exit code of the one error table; never a traceback. What
-stands after `--` is cut off first: it belongs to the program that is to run. Nothing heavy is imported before the
-embedded grid, if there will be one, is on its way: it starts up while we read the command line.
+A user's mistake is one sentence, a hint, and the exit code of the error table; never a traceback. Words after `--` are
+cut off first: they belong to the program. An embedded grid starts before heavy imports, while the command line is read.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """The command `waku`, also called `wakugumi`."""
-    # Whoever starts us with a standard stream closed would find a socket of ours in its place.
+    # A closed standard stream would let one of our sockets take its number.
     while (file := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(file)
@@ -36,7 +35,7 @@ def main() -> None:
 
 
 def call(words: Sequence[str]) -> int:
-    """Do what these words say; returns the exit code."""
+    """Runs a command line and returns the exit code."""
     ours, for_program = _cut(words)
     try:
         early.start(ours)
@@ -50,18 +49,18 @@ def call(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        _give_up_stdout()  # Whoever read it has had enough, which is no error.
+        _give_up_stdout()  # The reader has closed the pipe, as `head` does: no error.
         return 0
     except OSError as error:
         _give_up_stdout()
-        say_error(f"the system says no: {error}")
+        say_error(f"operating system error: {error}")
         return EXIT_JOB_FAILED
     finally:
         early.drop()
 
 
 def build(words: Sequence[str] = ()) -> App:
-    """All commands, none of them loaded, but for one whose help these words ask for."""
+    """All commands. Only a command whose help is requested is imported."""
     from cyclopts import App, Group
 
     from wakugumi import __version__
@@ -103,7 +102,7 @@ def build(words: Sequence[str] = ()) -> App:
 
 
 def _cut(words: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
-    """Our words, and those after `--`; None if there is no `--`."""
+    """Words before and after `--`; None if there is no `--`."""
     if "--" not in words:
         return list(words), None
     at = list(words).index("--")
@@ -120,7 +119,7 @@ def _is_plain_run(words: Sequence[str]) -> bool:
 
 
 def _run_plainly(program: str, args: tuple[str, ...] | None) -> int:
-    """`waku run PROGRAM`, without the parser that there is nothing to parse for."""
+    """`waku run PROGRAM` without flags needs no parser."""
     from wakugumi.app import logs
     from wakugumi.app.client_settings import CONNECTION, ClientSettings
     from wakugumi.app.settings import load
@@ -144,7 +143,7 @@ def _dispatch(words: list[str], for_program: tuple[str, ...] | None) -> int:
     if "program_args" in ignored:
         extra["program_args"] = for_program or ()
     elif for_program is not None and function not in {app.help_print, app.version_print}:
-        say_error("this command runs no program, so nothing can follow --")
+        say_error("this command runs no program and takes no words after --", "leave out -- and the words after it")
         return EXIT_USAGE
     result = function(*bound.args, **bound.kwargs, **extra)
     return result if isinstance(result, int) else 0
@@ -158,7 +157,7 @@ def _usage(error: CycloptsError) -> int:
     if isinstance(error, UnusedCliTokensError):
         unused = " ".join(error.unused_tokens or ())
         text = f"waku {command} does not take {unused!r}" if command else f"there is no command {unused!r}"
-        hint = f"what is meant for the program goes after --; see `{help_page}`" if command else f"see `{help_page}`"
+        hint = f"put words for the program after --; see `{help_page}`" if command else f"see `{help_page}`"
     else:
         text, hint = str(error), f"see `{help_page}`"
     say_error(text[:1].lower() + text[1:] if not text[:2].isupper() else text, hint)
@@ -166,5 +165,5 @@ def _usage(error: CycloptsError) -> int:
 
 
 def _give_up_stdout() -> None:
-    """Nothing must be written to it again, not even what Python still holds when it ends."""
+    """Further output goes to /dev/null, also the buffered rest that Python writes at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -1,6 +1,6 @@
-"""What can be set for commands that use a leader, or work right here? And for the log of every command.
+"""Which settings have commands that use a leader or run jobs on this machine? And the log of every command?
 
-Each field once, with its flag, variable, default, bounds and help; a command takes those it names (`flags.Only`).
+Each field once, with its flag, variable, default, bounds and help; a command names the fields it takes (`flags.Only`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wakugumi.limits.scheduling import CREDIT_MAX
 from wakugumi.wire.job_options import OPTIONS
 
 LEADER_HERE: Final = "127.0.0.1:5000"
-"""The leader of administration that names none: `waku up` and `waku leader` listen there."""
+"""The default leader of administration commands: `waku up` and `waku leader` listen there."""
 CONNECTION: Final = "leader old_leader client_id cap choice grace_s patience_s"
 """Fields that a connection to a leader needs."""
 
@@ -34,7 +34,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientSettings(LogSettings, frozen=True, kw_only=True):
-    """Settings of commands that use a leader, or work right here."""
+    """Settings of commands that use a leader or run jobs on this machine."""
 
     leader: Annotated[
         str,
@@ -45,14 +45,14 @@ class ClientSettings(LogSettings, frozen=True, kw_only=True):
     ] = ""
     old_leader: Annotated[
         bool,
-        Setting("Send jobs to a leader that stays silent on connecting, as leaders of the first version do."),
+        Setting("Send jobs also to a leader that sends no greeting, as leaders of the first version do."),
     ] = False
     client_id: Annotated[str, Setting("Name of this client at the leader.", shown="user@host")] = ""
     cap: Annotated[
         int, Setting("Jobs that the leader may run for this client at once.", least=1, most=CLIENT_CAP_MAX)
     ] = CLIENT_CAP_DEFAULT
     slots: Annotated[
-        int, Setting("Jobs at once right here, without a leader.", shown="one per CPU", least=1, most=CREDIT_MAX)
+        int, Setting("Jobs at once on this machine, without a leader.", shown="one per CPU", least=1, most=CREDIT_MAX)
     ] = msgspec.field(default_factory=usable_cpus)
     patience_s: Annotated[
         float,
@@ -66,12 +66,12 @@ class ClientSettings(LogSettings, frozen=True, kw_only=True):
     ] = 0.0
     choice: Annotated[
         Literal["least", "round-robin"],
-        Setting("With several leaders: the one that gets the next job.", no_flag=True),
+        Setting("With several leaders: which one gets the next job.", no_flag=True),
     ] = "least"
     grace_s: Annotated[
         float,
         Setting(
-            "With several leaders: seconds that jobs of a lost one wait for it.",
+            "With several leaders: seconds until the jobs of a lost leader go to others.",
             key="grace",
             no_flag=True,
             least=0.001,

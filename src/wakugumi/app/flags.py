@@ -20,7 +20,7 @@ from wakugumi.core.setting import RoleSetting, options_of
 
 
 class Only(NamedTuple):
-    """Fields that a command takes, with blanks between them; those without a flag are only read from elsewhere."""
+    """Fields that a command takes, with blanks between them; `without_flag`: only from environment and waku.toml."""
 
     fields: str
     without_flag: str = ""
@@ -33,7 +33,7 @@ class _Taken(NamedTuple):
 
 
 def with_settings(function: Callable[..., int]) -> Callable[..., int]:
-    """The same command with flags in place of settings values, for cyclopts to read."""
+    """The command with one flag per setting, for cyclopts."""
     parameters: list[inspect.Parameter] = []
     taken: dict[str, _Taken] = {}
     hints = get_type_hints(function, include_extras=True)

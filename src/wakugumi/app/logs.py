@@ -1,6 +1,6 @@
 """How does a log line look? `key=value` for people, one JSON object per line for machines; always on stderr.
 
-A value from outside, whatever it holds, makes neither a second line nor a second field, and commands no terminal.
+A value from outside cannot make a second line or a second field, and no control character reaches the terminal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0
 
 
 def start(logged: LogSettings, *, quiet: bool = False) -> None:
-    """Send what is logged to stderr. Quiet are commands that tell their user themselves what matters."""
+    """Log to stderr. `quiet` is for commands that show their results themselves."""
     handler = _Stderr()
     handler.setFormatter(_Json() if logged.log_json else _KeyValue())
     level = logged.log_level or ("warning" if quiet else "info")
@@ -35,11 +35,11 @@ def start(logged: LogSettings, *, quiet: bool = False) -> None:
     sys.unraisablehook = lambda last: _last_words(last.exc_type, last.exc_value, last.exc_traceback)
     if not quiet and not faulthandler.is_enabled():
         with suppress(ValueError, AttributeError, RuntimeError):  # stderr is no file, or none at all
-            faulthandler.enable()  # A crash inside a library, such as for want of memory, says at least where it was.
+            faulthandler.enable()  # A crash inside a library, such as for want of memory, leaves a stack.
 
 
 def _last_words(kind: type[BaseException], error: BaseException | None, where: TracebackType | None) -> None:
-    """A bug of ours ends the command with a traceback, which may quote a stranger."""
+    """Shows the traceback of a bug; it may quote text of a stranger, so every line is indented."""
     import traceback
 
     first, _, rest = "".join(traceback.format_exception(kind, error, where)).rstrip("\n").partition("\n")
@@ -47,14 +47,14 @@ def _last_words(kind: type[BaseException], error: BaseException | None, where: T
 
 
 class _Stderr(logging.Handler):
-    """Writes to what stderr is at that moment: a progress bar puts itself in front of it."""
+    """Looks up stderr for each line: a progress bar replaces it for a while."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say_lines(self.format(record).split("\n"))
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    """What a line tells; a record may bring `fields` of its own, as those of the access log do."""
+    """The fields of a line; a record may have further `fields`, as in the access log."""
     from datetime import UTC, datetime  # Most commands have nothing to log.
 
     at = datetime.fromtimestamp(record.created, UTC)
@@ -84,12 +84,12 @@ class _Json(logging.Formatter):
 
 
 def _set_in(trace: str) -> str:
-    """An error's own text may have several lines: none of them passes for a line of the log."""
+    """Indents a trace: no line of an error's text can pass for a line of the log."""
     return "\n".join(f"    {line}" for line in trace.split("\n"))
 
 
 def _quoted(text: str) -> str:
-    """Quoted where a blank or a quote would make it two values; a line break never makes two lines."""
+    """Quoted if a blank or a quote would make two values of it, or a line break two lines."""
     if text and _PLAIN.issuperset(text):
         return text
     import json

@@ -1,4 +1,4 @@
-"""What can be said to more than one command? The flags they share, with the same words everywhere."""
+"""Which flags do several commands share, with the same help?"""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from wakugumi.app.flags import Only
 from wakugumi.core.setting import read_bytes
 
 Asking = Annotated[ClientSettings, Only("leader old_leader output log_level log_json", without_flag=CONNECTION)]
-"""Whom to ask, and how to show the answer."""
+"""Which leader is asked, and how its answer is shown."""
 Submitting = Annotated[
     ClientSettings, Only("leader old_leader client_id output log_level log_json", without_flag=CONNECTION)
 ]
-"""Which leader gets jobs, from whom, and how to show the answer."""
+"""Which leader gets jobs, from which client, and how the answer is shown."""
 Shown = Annotated[ClientSettings, Only("output log_level log_json")]
 Program = Annotated[
     str, Parameter(help="A path, or a name on PATH. With a leader: the name of a program that its workers have.")
 ]
+ProgramName = Annotated[str, Parameter(help="Name of a program that the workers have.")]
 ProgramArgs = Annotated[tuple[str, ...], Parameter(parse=False)]
-"""What stands after `--`: cut off before anything is parsed, so that no flag of the program is taken for ours."""
+"""Words after `--`, cut off before parsing: they may look like flags of ours."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Unpacking:
-    """What may be written of a result's files."""
+    """Limits for writing a result's files."""
 
     max_bytes: Annotated[
         str | None,
         Parameter(
             help="Size limit of one job's files, such as 500MB; more is an error. [default: the size that its worker "
-            "told]"
+            "reported]"
         ),
     ] = None
     dot_files: Annotated[
@@ -42,7 +43,7 @@ class Unpacking:
         Parameter(
             negative="",
             show_default=False,
-            help="Write dot-files too; no worker of Wakugumi sends them.",
+            help="Write dot-files too. Workers of Wakugumi send none.",
         ),
     ] = False
 
@@ -54,4 +55,4 @@ class Unpacking:
 
 
 UNPACKING: Final = Unpacking()
-"""Nothing was said."""
+"""The defaults."""

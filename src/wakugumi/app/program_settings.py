@@ -1,4 +1,4 @@
-"""What do programs get of a worker, and as whom do they run? The options of all commands that run them for others."""
+"""Which environment and which user do programs get? Settings of all commands that run programs for others."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def _patterns(text: str, where: str) -> tuple[str, ...]:
 
 
 class ProgramSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What programs get of the process that starts them."""
+    """The environment and the user of programs."""
 
     run_as: Annotated[
         str,
-        Setting("User to run programs as, for a root runner: a name, a number, or UID:GID.", shown="the runner's own"),
+        Setting("User that programs run as, if the runner is root: name, number or UID:GID.", shown="the runner's own"),
     ] = ""
     clean_env: Annotated[
         bool,
-        Setting("Give programs only PATH, HOME, LANG, LC_*, TZ and TMPDIR of the environment, and --pass-env."),
+        Setting("Pass only PATH, HOME, LANG, LC_*, TZ, TMPDIR and --pass-env of the environment to programs."),
     ] = False
     pass_env: Annotated[
         tuple[str, ...],
         Setting(
-            "Variable, or pattern such as AWS_*, that programs get although its name looks like a secret.",
+            "Variable, or pattern such as AWS_*, that is passed to programs although its name looks like a secret.",
             joined=",",
             read=_patterns,
         ),
@@ -42,8 +42,8 @@ class ProgramSettings(msgspec.Struct, frozen=True, kw_only=True):
     hold_env: Annotated[
         tuple[str, ...],
         Setting(
-            "Variable, or pattern such as SITE_*, that programs do not get; those that look like secrets (*_TOKEN, "
-            "*PASSWORD*, AWS_* …) are held back anyway.",
+            "Variable, or pattern such as SITE_*, that is not passed to programs; names that look like secrets "
+            "(*_TOKEN, *PASSWORD*, AWS_* …) need --pass-env.",
             joined=",",
             read=_patterns,
         ),
@@ -51,7 +51,7 @@ class ProgramSettings(msgspec.Struct, frozen=True, kw_only=True):
     job_env: Annotated[
         tuple[str, ...],
         Setting(
-            "Variable, or pattern, that jobs may set (--env of `waku run`), and no others; none: none at all.",
+            "Variable, or pattern, that jobs may set (--env of `waku run`), and no other; `none` forbids all.",
             shown="all but those that make a program run other code, such as PATH, LD_*, PYTHONPATH",
             joined=",",
             read=_patterns,

@@ -1,11 +1,11 @@
 """Where does a setting come from? Flag > environment > `waku.toml` > default, and every error names the place.
 
-`waku.toml` lies in the current folder, or where WAKU_CONFIG says, and calls a setting what its flag is called:
+`waku.toml` is in the current folder, or WAKU_CONFIG names it. Its keys are the names of the flags:
 
     leader = "grid.example:5000,grid2.example:5000"
     slots = 8
 
-In a stranger's folder this file is a stranger's word: a command that takes a value from it says so.
+In a stranger's folder the file may be a stranger's: a command that takes a value from it says so.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ V = TypeVar("V", bound=msgspec.Struct)
 
 FILE_NAME: Final = "waku.toml"
 _TOLD_CHARS_MAX: Final = 500
-"""Of what is in it."""
+"""Length of the file's values in a message."""
 _NOT_SAID: Final = object()
 
 
 def load(role: type[V], said: Mapping[str, object] = {}, fields: Collection[str] | None = None) -> V:
-    """A role's value, by what the flags `said` of its fields, the environment and `waku.toml`. Raises ConfigError.
+    """A role's settings, from flags (`said`), the environment and `waku.toml`. Raises ConfigError.
 
-    With `fields`, the others have their defaults."""
+    With `fields`, all others have their defaults."""
     found: dict[str, object] = {}
     for field, option in options_of(role).items():
         if fields is None or field in fields:
@@ -60,7 +60,7 @@ def _found(option: RoleSetting, said: object) -> object:
 
 
 def all_options() -> list[RoleSetting]:
-    """Those of all roles."""
+    """The settings of all roles."""
     from wakugumi.app.client_settings import ClientSettings
     from wakugumi.app.program_settings import ProgramSettings
     from wakugumi.roles.gateway.settings import GatewaySettings
@@ -73,10 +73,9 @@ def all_options() -> list[RoleSetting]:
 
 
 def state_folder(port: int, role: str = "leader") -> Path:
-    """Where a leader on this port keeps its journal, or a gateway what it knows, if nobody says otherwise: beside what
-    other programs keep.
+    """The default folder for the journal of a leader, or the jobs of a gateway, on this port.
 
-    Port 0 is any port, and stands for no leader in particular: it has no such folder.
+    Port 0 is any port, and has no such folder.
     """
     assert port > 0
     beside = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
@@ -84,21 +83,21 @@ def state_folder(port: int, role: str = "leader") -> Path:
 
 
 _noted: Final[set[str]] = set()
-"""Files of which was told that they are used."""
+"""Files whose use was reported, or will be."""
 _untold: Final[list[str]] = []
 _tellers: Final[list[Callable[[str], None]]] = []
-"""Whoever tells it; none before a command has begun."""
+"""At most one function that reports; none before a command has begun."""
 
 
 def tell_used_by(tell: Callable[[str], None]) -> None:
-    """Say which file of the current folder settings are taken from: what is known already, and later ones."""
+    """Report each settings file of the current folder that is used, also those used before this call."""
     _tellers[:] = [tell]
     while _untold:
         tell(_untold.pop(0))
 
 
 def _note(path: str, table: dict[str, Any]) -> None:
-    """Once for each file. One that WAKU_CONFIG names is the user's own choice."""
+    """Once for each file. A file that WAKU_CONFIG names is the user's own choice, and not reported."""
     there = os.path.abspath(path)
     if os.environ.get("WAKU_CONFIG") or there in _noted:
         return
@@ -113,7 +112,7 @@ def _note(path: str, table: dict[str, Any]) -> None:
 
 @cache
 def _file() -> tuple[str, dict[str, Any]]:
-    """The settings file, read once. Without one there are no settings in it."""
+    """Path and table of the settings file, read once; an empty table if there is none."""
     path = os.environ.get("WAKU_CONFIG") or FILE_NAME
     try:
         with open(path, "rb") as file:
@@ -122,7 +121,7 @@ def _file() -> tuple[str, dict[str, Any]]:
         if "WAKU_CONFIG" in os.environ and path != FILE_NAME:
             raise ConfigError(f"WAKU_CONFIG names {path}, which cannot be read: {error.strerror}") from None
         return path, {}
-    import tomllib  # Most runs have no such file.
+    import tomllib  # Most runs have no settings file.
 
     try:
         table = tomllib.loads(data.decode())

@@ -1,6 +1,6 @@
-"""How does Ctrl-C end a command that waits? In order: it is told, cleans up, and says how far it came.
+"""How does Ctrl-C end a command that waits? Its coroutine is cancelled, cleans up, and reports how far it came.
 
-The second signal ends it at once. SIGTERM counts like Ctrl-C: whoever sends it means the same.
+The second signal ends the command at once. SIGTERM counts like Ctrl-C.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 
 class Stopped(KeyboardInterrupt):
-    """A person, or the system, asked the command to stop, and it has cleaned up."""
+    """A signal stopped the command, and it has cleaned up."""
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine to its end. Raises Stopped if it was asked to stop before."""
+    """Runs a command's coroutine to its end. Raises Stopped if a signal came first."""
     asked: list[None] = []
     try:
         with handlers_restored():

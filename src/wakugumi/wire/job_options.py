@@ -20,7 +20,7 @@ from wakugumi.core.subject import SUBJECT_BYTES_MAX, SubjectError, route
 from wakugumi.core.visible_text import is_plain_name
 from wakugumi.errors import Refused, bad_request
 from wakugumi.limits.leader import RETRIES_MAX
-from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S
+from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S, JOB_TIMEOUT_S
 from wakugumi.limits.scheduling import CREDIT_MAX, KEY_CHARS_MAX, PRIORITY_MAX
 from wakugumi.wire.messages.job import JobLimits
 
@@ -39,6 +39,8 @@ class Option(msgspec.Struct, frozen=True):
     for_leader: bool = False
     """A node need not know it, which the leader tells of no more than `wire/node_request.py` names. A job with another
     option is for workers alone."""
+    default: str = ""
+    """For people; empty if there is none to name."""
     noun: str = ""
     """How an error begins, such as "a key is"."""
     check: Callable[[Any], object] | None = None
@@ -46,6 +48,10 @@ class Option(msgspec.Struct, frozen=True):
     name: str = ""
     kind: type = str
     """int, float, str or Mapping; another one only Python can give."""
+
+    @property
+    def help_with_default(self) -> str:
+        return f"{self.help} [default: {self.default}]" if self.default else self.help
 
     def refused(self, bounds: str, value: object) -> Refused:
         text = f"{self.noun or f'{self.name} is'} {bounds}, not {value!r}"
@@ -106,7 +112,8 @@ class EachOptions(TypedDict, total=False):
     subject: Annotated[
         str | None,
         Option(
-            "Subject of the job (by default that of its program).",
+            "Subject of the job.",
+            default="the subject of its program",
             most=SUBJECT_BYTES_MAX,
             flag="--subject",
             form="subject",
@@ -117,7 +124,7 @@ class EachOptions(TypedDict, total=False):
     env: Annotated[
         Mapping[str, str] | None,
         Option(
-            "a variable for the program, which goes before the worker's own. Part of the job, as its arguments are.",
+            "a variable for the program, in place of the worker's own. Part of the job, like its arguments.",
             flag="--env",
             form="env",
             check=_env,
@@ -126,8 +133,8 @@ class EachOptions(TypedDict, total=False):
     timeout_s: Annotated[
         float | None,
         Option(
-            "Time limit of a job in seconds (15 minutes by default). A job that takes longer has failed, by the reason "
-            "timeout.",
+            "Time limit of a job in seconds. A job that takes longer fails with the reason timeout.",
+            default=f"{JOB_TIMEOUT_S:g}",
             most=JOB_TIMEOUT_MAX_S,
             flag="--timeout",
             form="timeout",
@@ -137,7 +144,8 @@ class EachOptions(TypedDict, total=False):
     retries: Annotated[
         int | None,
         Option(
-            "Further runs of a program that ends with a non-zero exit or takes too long (0 by default).",
+            "Further runs of a program that ends with a non-zero exit code or takes too long.",
+            default="0",
             most=RETRIES_MAX,
             flag="--retries",
             form="retries",
@@ -166,7 +174,8 @@ class JobOptions(EachOptions, total=False):
     priority: Annotated[
         int | None,
         Option(
-            "Priority among your jobs for the same subject, -100 to 100 (0 by default).",
+            "Priority among your jobs of the same subject, -100 to 100.",
+            default="0",
             least=-PRIORITY_MAX,
             most=PRIORITY_MAX,
             flag="--priority",
@@ -178,7 +187,8 @@ class JobOptions(EachOptions, total=False):
     slots: Annotated[
         int | None,
         Option(
-            "Slots of one worker that a job takes (1 by default).",
+            "Slots of one worker that a job takes.",
+            default="1",
             least=1,
             most=CREDIT_MAX,
             flag="--job-slots",

@@ -104,7 +104,7 @@ def test_a_put_with_which_too_few_are_content_is_exit_code_1_and_says_whose_faul
     ("reason", "hint"),
     [
         ("no-worker", "waku workers list"),
-        ("conflict", "a new id, as dataset-v2"),
+        ("conflict", "a new id, such as dataset-v2"),
         ("disk-full", "free room on the disk of --state DIR"),
     ],
 )
@@ -203,7 +203,7 @@ def test_status_tells_what_is_kept_for_the_workers(leader: Keeps, capsys: pytest
     assert call(["status"]) == 0
     out = capsys.readouterr().out
     assert "caches: 1, 14.3 MiB, 7 hits; workers fetched 2.0 GiB from the leader and 6.0 GiB from each other" in out
-    assert "\ncontent with the leader, when it last looked: 3.0 GiB (--blob-bytes 20.0 GiB)\n" in out
+    assert "\ncontent at the leader, when last counted: 3.0 GiB (--blob-bytes 20.0 GiB)\n" in out
     assert call(["status", "-o", "quiet"]) == 0
     assert capsys.readouterr().out == "ok\n"
     assert call(["status", "-o", "json"]) == 0

@@ -69,7 +69,7 @@ def test_an_id_that_is_not_among_the_listed_is_exit_code_3(leader: AnsweringLead
     code, out, err = said("list", "a", "monday-run", "--limit", "1")
     assert code == 3
     assert id_of("a") in out
-    assert err == "not among the dead: monday-run\n"
+    assert err == "not dead: monday-run\n"
     assert leader.asked == [qu.AskDead([id_of("a"), id_of("monday-run")], limit=2)]
 
 
@@ -88,7 +88,7 @@ def test_every_attempt_of_a_dead_job_is_shown(leader: AnsweringLeader, said: Sai
     assert lines[6].split() == ["attempt", "worker", "began", "took", "outcome"]
     assert lines[7].split() == ["1", "rack1-7", "5", "min", "00", "s", "ago", "1", "min", "00", "s", "worker-lost"]
     assert lines[8].split() == ["2", "rack1-8", "3", "min", "20", "s", "ago", "0.50", "s", "disk"]
-    assert lines[9:] == ["", "attempt 2 said at last:", "    one", "    \\x1b[2Jno room"]
+    assert lines[9:] == ["", "last output of attempt 2:", "    one", "    \\x1b[2Jno room"]
     assert said("show", "a", "-o", "quiet") == (0, "worker-lost\ndisk\n", "")
     assert json.loads(said("show", "a", "-o", "json")[1])["attempts"][1]["output"] == "one\n\x1b[2Jno room\n"
     assert leader.asked == [qu.AskLetter(id_of("a"))] * 3
@@ -132,7 +132,7 @@ def test_what_the_leader_did_not_do_at_once_is_asked_for_again(
     assert err.splitlines() == [
         f"2,000 jobs {done}, 1,500 to go",
         f"3,000 jobs {done}, 500 to go",
-        "not among the dead: monday-run",
+        "not dead: monday-run",
     ]
     assert len(leader.asked) == 3
     assert len(set(map(repr, leader.asked))) == 1
@@ -140,7 +140,7 @@ def test_what_the_leader_did_not_do_at_once_is_asked_for_again(
 
 def test_the_help_of_the_list_names_its_bounds(said: Said) -> None:
     _, out, _ = said("list", "--help")
-    assert f"keeps {DEAD_MAX:,} dead jobs or {DEAD_BYTES_MAX // MIB} MiB" in " ".join(out.split())
+    assert f"keeps {DEAD_MAX:,} dead jobs, or {DEAD_BYTES_MAX // MIB} MiB" in " ".join(out.split())
 
 
 @pytest.mark.parametrize("command", ["requeue", "drop"])
@@ -151,16 +151,16 @@ def test_an_id_that_the_leader_does_not_have_is_named_as_it_was_typed(
     code, out, err = said(command, "a", "monday-run")
     assert code == 3
     assert out.startswith("1 job ")
-    assert err == "not among the dead: monday-run\n"
+    assert err == "not dead: monday-run\n"
 
 
 @pytest.mark.parametrize("command", ["requeue", "drop"])
 def test_nobody_means_all_by_saying_nothing(leader: AnsweringLeader, said: Said, command: str) -> None:
     code, out, err = said(command)
     assert (code, out) == (2, "")
-    assert f"nothing says which dead jobs to {command}" in err
+    assert f"no dead jobs to {command} are named" in err
     assert "hint: name ids, --pattern or --reason; --all means every one" in err
     code, out, err = said(command, "a", "--all")
     assert (code, out) == (2, "")
-    assert "hint: leave one of them out" in err
+    assert "hint: leave out --all or the rest" in err
     assert leader.asked == []

@@ -72,7 +72,7 @@ def test_what_cannot_be_asked_for_is_exit_code_2_and_nothing_is_sent(
 def test_a_map_right_here_says_that_a_job_has_no_room(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "input").touch()
     assert call(["map", "/bin/true", str(tmp_path / "input"), "--slots", "2", "--job-slots", "3"]) == 2
-    assert "a job of 3 slots has no room where 2 are" in capsys.readouterr().err
+    assert "a job needs 3 slots, and this map has 2" in capsys.readouterr().err
 
 
 def test_what_jobs_ask_for_is_shown_if_one_of_them_does(

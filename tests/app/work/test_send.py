@@ -66,8 +66,8 @@ def test_the_result_is_saved_beside_the_file(file: Path, capsys: pytest.CaptureF
     [
         (b"", ""),
         (b"made by hand", ""),
-        (b"Waku-Kept: yesterday", "had this answer already, since yesterday: the job did not run again"),
-        (b"Waku-Kept: \x1b[2J\nx", "had this answer already, since "),
+        (b"Waku-Kept: yesterday", "has had this answer since yesterday: the job did not run again"),
+        (b"Waku-Kept: \x1b[2J\nx", "has had this answer since "),
     ],
 )
 def test_an_answer_that_was_kept_is_told(
@@ -90,7 +90,7 @@ def test_an_answer_that_was_kept_is_told(
 @pytest.mark.parametrize(
     ("answer", "code", "said"),
     [
-        (b"BUSY retry=5\n", 1, "is busy, and says to come again in 5 s"),
+        (b"BUSY retry=5\n", 1, "is busy, and accepts a retry in 5 s"),
         (b"ERR exit=3\n", 1, "exit code 3"),
         (b"ERR bad-name: no such name\n", 2, "no such name"),
         (b"ERR hello\n", 1, "hello"),

@@ -171,7 +171,7 @@ def test_send_tries_one_address_after_the_other(place: Place, waku: Waku) -> Non
     assert "already" not in done.stderr
     again = waku("send", node.lines, file, "--id", "x", "--out", place.folder / "again.zip")
     assert again.returncode == 0
-    assert f"{node.lines} had this answer already, since 20" in again.stderr
+    assert f"{node.lines} has had this answer since 20" in again.stderr
     assert unzipped((place.folder / "again.zip").read_bytes()) == unzipped(result.read_bytes())
     assert place.run_count() == 1
 
@@ -186,7 +186,7 @@ def test_send_waits_for_a_busy_node_if_it_is_told_to(place: Place, start: Start,
     busy = waku("send", node.lines, file, "--id", "two")
     assert (busy.returncode, "is busy" in busy.stderr) == (1, True)
     second = start("send", node.lines, file, "--id", "two", "--wait", "50", "--out", place.folder / "two.zip")
-    second.until(lambda text: "all are busy" in text)
+    second.until(lambda text: "all nodes are busy" in text)
     place.gate.touch()
     assert first.end()[0] == 0
     assert second.end()[0] == 0

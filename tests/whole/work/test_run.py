@@ -113,7 +113,7 @@ def test_a_full_disk_is_told_and_not_traced(home: Path, words: str) -> None:
     command = f"{Path(sys.executable).parent / 'waku'} {words} > /dev/full"
     done = subprocess.run(["bash", "-c", command], cwd=home, stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 1
-    assert done.stderr == "error: the system says no: [Errno 28] No space left on device\n"
+    assert done.stderr == "error: operating system error: [Errno 28] No space left on device\n"
 
 
 def test_ctrl_c_ends_the_job_and_all_it_started(start, home: Path) -> None:

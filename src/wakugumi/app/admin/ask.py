@@ -74,9 +74,9 @@ def show_each(
     quiet: Callable[[A], Sequence[str]],
     beside: Mapping[str, Mapping[str, object]] = {},
 ) -> None:
-    """In the form that was asked for: as it is from one leader, and a section for each of several.
+    """Shows the answers in the chosen form, with a section for each of several leaders.
 
-    JSON has further fields `beside` a leader's answer.
+    JSON has the further fields of `beside`, by leader.
     """
     how = asking.output
     several = len(told) > 1
@@ -108,7 +108,7 @@ def _fields(told: LeaderAnswer[A], *, named: bool) -> dict[str, object]:
 
 
 def id_of(text: str) -> str:
-    """A job's id as the leader knows it: names stand for ids only at the edges. Raises ConfigError."""
+    """The UUID of a job from its id or name. Raises ConfigError."""
     try:
         return show_job_id(job_id_from_name(text))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""`waku caches …`: which files shall workers have beforehand, who has them, and what shall be kept?
+"""`waku caches …`: how are files put on workers, listed, kept and deleted?
 
 A cache is a named set of files that is never overwritten (SPEC C2): new content is a new id, such as dataset-v2.
 """
@@ -50,31 +50,35 @@ _FAILURES_SHOWN = 10
 def caches_put(
     cache: str,
     /,
-    *files: Annotated[str, Parameter(help="Files, and folders with all files below them; NAME=PATH names one anew.")],
-    target: Annotated[str, Parameter(help="For workers whose patterns overlap this one.")] = ALL_WORKERS,
+    *files: Annotated[
+        str, Parameter(help="Files, or folders with all files below them; NAME=PATH puts a file under NAME.")
+    ],
+    target: Annotated[str, Parameter(help="Pattern: workers whose patterns overlap it get the cache.")] = ALL_WORKERS,
     within: Annotated[
         float,
-        Parameter(
-            validator=validators.Number(gt=0, lte=PUT_DEADLINE_MAX_S), help="Seconds that the workers have for it."
-        ),
+        Parameter(validator=validators.Number(gt=0, lte=PUT_DEADLINE_MAX_S), help="Seconds to wait for the workers."),
     ] = PUT_DEADLINE_S,
     share: Annotated[
         float,
-        Parameter(validator=validators.Number(gte=0, lte=1), help="With this share of the workers it is good enough."),
+        Parameter(
+            validator=validators.Number(gte=0, lte=1), help="Share of the workers, 0 to 1, whose success is enough."
+        ),
     ] = 1.0,
-    pin: Annotated[bool, Parameter(negative="", show_default=False, help="It is never evicted.")] = False,
+    pin: Annotated[
+        bool, Parameter(negative="", show_default=False, help="Pin the cache: the leader keeps it until it is dropped.")
+    ] = False,
     asking: Asking,
 ) -> int:
     """waku caches put ID FILE|FOLDER… [--target PATTERN] [--within S] [--share X] [--pin] [OPTIONS]
 
-    Jobs name a file of it as --cached ID/NAME. A file has its own name in the cache, or NAME with NAME=PATH; a folder
-    stands for all files below it, hidden ones too. The cache goes to every worker whose patterns overlap --target, and
-    to workers that join later. No file under an id is ever overwritten: a known file is skipped, a new name is added,
-    and other content under a known name fails. So new content needs a new id, such as dataset-v2. The same command
-    again sends only missing files.
+    Jobs use a file of a cache with --cached ID/NAME. A file has its own name in the cache, or NAME with NAME=PATH; a
+    folder means all files below it, hidden ones too. Every worker whose patterns overlap --target gets the cache, also
+    workers that join later. A file under an id is never overwritten: a known file is skipped, a new name is added, and
+    other content under a known name fails. So new content needs a new id, such as dataset-v2. The same command again
+    sends only missing files.
 
-    Waits --within so many seconds for the workers, or until a --share of them, 0 to 1, has it. Exit code 1 if too few
-    have it then.
+    The command ends when a --share of the workers has the cache, at the latest after --within seconds. Exit code 1 if
+    too few have it then.
 
     Examples:
       waku caches put dataset-v1 data/
@@ -114,7 +118,7 @@ def caches_put(
 @with_settings
 def caches_list(
     *,
-    limit: Annotated[int, Parameter(help="At most so many, those used last.")] = LIST_ROWS_DEFAULT,
+    limit: Annotated[int, Parameter(help="Most caches to show; the last used ones first.")] = LIST_ROWS_DEFAULT,
     asking: Asking,
 ) -> int:
     """waku caches list [--limit N] [OPTIONS]
@@ -158,12 +162,13 @@ def caches_pin(
     cache: str,
     /,
     *,
-    off: Annotated[bool, Parameter(negative="", show_default=False, help="It may be evicted again.")] = False,
+    off: Annotated[bool, Parameter(negative="", show_default=False, help="Allow eviction again.")] = False,
     asking: Asking,
 ) -> int:
     """waku caches pin ID [--off] [OPTIONS]
 
-    With --off it may be evicted again, like any other. Exit code 3 if there is no such cache.
+    A worker that needs room evicts pinned caches last. With --off the cache may be evicted like others. Exit code 3 if
+    there is no such cache.
 
     Examples:
       waku caches pin dataset-v1
@@ -177,7 +182,7 @@ def caches_pin(
 def caches_drop(cache: str, /, *, asking: Asking) -> int:
     """waku caches drop ID [OPTIONS]
 
-    A job that still names it fails. Exit code 3 if there is no such cache.
+    Later jobs that use the cache fail. Exit code 3 if there is no such cache.
 
     Example:
       waku caches drop dataset-v1
@@ -199,12 +204,12 @@ def named_contents(words: Sequence[str]) -> dict[str, Content]:
             raise ConfigError(f"{path} does not exist", "name files and folders, or NAME=PATH")
         for each, content in [(name, path)] if name else _under_own_names(path):
             if len(files) > FILES_PER_CACHE_MAX:
-                return files  # It is refused, with the reason; however many more there are.
+                return files  # Too many: the leader refuses them, with the reason.
             if each in files:
                 raise ConfigError(f"two files are called {each!r}", "give one of them another name: NAME=PATH")
             files[each] = content
     if not files:
-        raise ConfigError("there is nothing to put", "name files, or folders with files, after the cache's id")
+        raise ConfigError("no file to put was found", "name files, or folders with files, after the cache's id")
     return files
 
 
@@ -222,7 +227,7 @@ def _checked(cache: str) -> str:
 
 
 def _do(question: qu.AskPin | qu.AskDropCache, done: str, asking: Asking) -> int:
-    """At every leader: it is unknown only if none of them knows it."""
+    """Asks every leader. A cache is unknown only if no leader has it."""
     try:
         told = ask_each(question, an.CacheRow, asking)
     except Refused as no:
@@ -242,7 +247,7 @@ def _do(question: qu.AskPin | qu.AskDropCache, done: str, asking: Asking) -> int
 def _refused(no: Refused) -> int:
     if no.code != "no-cache":
         raise no
-    say_error(str(no), "list those that are there with `waku caches list`")
+    say_error(str(no), "list all caches with `waku caches list`")
     return EXIT_NOT_FOUND
 
 
@@ -260,16 +265,16 @@ def _say_failures(summary: CacheSummary) -> None:
     if len(summary.failures) > _FAILURES_SHOWN:
         say(f"and {len(summary.failures) - _FAILURES_SHOWN:,} more")
     for leader in summary.unasked:
-        say(colour("not asked:", "yellow"), f"the workers of {leader}, which is away")
+        say(colour("not asked:", "yellow"), f"the workers of {leader}, which is not reachable")
     if not summary.is_content:
-        say_error(summary.message or "too few workers have it", _hint(summary))
+        say_error(summary.message or "too few workers have the cache", _hint(summary))
 
 
 def _hint(summary: CacheSummary) -> str:
     if summary.sent:
-        return "the same command again goes on where this one ended"
+        return "run the same command again to send the missing files"
     if summary.code == "conflict":
-        return "nothing under an id is ever overwritten: put new content under a new id, as dataset-v2"
+        return "put new content under a new id, such as dataset-v2"
     return hint_for(summary.code)
 
 

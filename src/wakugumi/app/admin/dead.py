@@ -1,6 +1,6 @@
-"""`waku dead …`: which jobs used up their attempts, what became of each attempt, and what shall be done with them?
+"""`waku dead …`: which jobs used up their attempts, how did each attempt end, and what shall be done with them?
 
-A dead job stays with the leader, request and all, until a person requeues or drops it (SPEC L3).
+A dead job stays at the leader with its request until a person requeues or drops it (SPEC L3).
 """
 
 from __future__ import annotations
@@ -20,9 +20,14 @@ from wakugumi.core.leader import questions as qu
 from wakugumi.errors import EXIT_NOT_FOUND, ConfigError
 from wakugumi.limits.leader import LIST_ROWS_DEFAULT
 
-Pattern = Annotated[str, Parameter(show_default=False, help="Only those whose subject matches, as job.assign.calcA.>")]
+Pattern = Annotated[
+    str, Parameter(show_default=False, help="Only jobs whose subject matches, such as 'job.assign.calcA.>'.")
+]
 Reason = Annotated[
-    str, Parameter(show_default=False, help="Only those whose last attempt ended so: worker-lost, worker-error, disk …")
+    str,
+    Parameter(
+        show_default=False, help="Only jobs whose last attempt ended with this code: worker-lost, worker-error, disk …"
+    ),
 ]
 All = Annotated[bool, Parameter(name="--all", negative="", show_default=False, help="Every dead job.")]
 
@@ -32,14 +37,14 @@ def dead_list(
     *jobs: str,
     pattern: Pattern = "",
     reason: Reason = "",
-    limit: Annotated[int, Parameter(help="At most so many, the newest.")] = LIST_ROWS_DEFAULT,
+    limit: Annotated[int, Parameter(help="Most jobs to show; the newest ones.")] = LIST_ROWS_DEFAULT,
     asking: Asking,
 ) -> int:
     """waku dead list [ID…] [--pattern PATTERN] [--reason REASON] [--limit N] [OPTIONS]
 
-    A job dies when its worker is lost, does not answer or fails it time after time; a program's own non-zero exit is an
-    answer, and no death, and so is a timeout. The leader keeps 10,000 dead jobs or 256 MiB of them; then the oldest go.
-    Exit code 3 if an ID is not among the dead.
+    A job is dead when all its attempts ended with a lost or failing worker. A program's non-zero exit code or a timeout
+    is a result, and makes no job dead. The leader keeps 10,000 dead jobs, or 256 MiB of them; then the oldest are
+    dropped. Exit code 3 if an ID is not dead.
 
     Examples:
       waku dead list
@@ -52,7 +57,7 @@ def dead_list(
     told = ask_each(question, an.DeadAnswer, asking)
     show_each(told, asking, _show_newest_dead, lambda answer: [row.job for row in answer.dead])
     if any(answer.total > len(answer.dead) for answer in answers(told)):
-        return 0  # One that is not shown may be there all the same.
+        return 0  # An id that is not shown may still be dead.
     shown = {row.job for answer in answers(told) for row in answer.dead}
     return _say_unknown([name for job, name in ids.items() if job not in shown])
 
@@ -91,8 +96,8 @@ def dead_requeue(
 ) -> int:
     """waku dead requeue [ID…] [--pattern PATTERN] [--reason REASON] [--all] [OPTIONS]
 
-    All given conditions must hold for a job. Later requests for it, such as `waku jobs wait`, get the new result. Exit
-    code 3 if an ID is not among the dead.
+    A job must match all given conditions. Later requests for it, such as `waku jobs wait`, get the new result. Exit
+    code 3 if an ID is not dead.
 
     Examples:
       waku dead requeue monday-run
@@ -126,33 +131,31 @@ def dead_drop(
 
 
 def _chosen(jobs: Sequence[str], pattern: str, reason: str, every: bool, what: str) -> dict[str, str]:
-    """The ids that were named, as the leader knows them and as they were typed. Raises ConfigError.
+    """The typed ids by UUID. Raises ConfigError.
 
-    To the leader no filter means all of them: nobody shall say that by saying nothing.
+    To the leader no filter means all jobs: the user must say so with --all.
     """
     some = bool(jobs or pattern or reason)
     if every and some:
-        raise ConfigError(f"--all is every dead job, and something else says which to {what}", "leave one of them out")
+        raise ConfigError(f"--all and a choice of jobs to {what} exclude each other", "leave out --all or the rest")
     if not every and not some:
-        raise ConfigError(
-            f"nothing says which dead jobs to {what}", "name ids, --pattern or --reason; --all means every one"
-        )
+        raise ConfigError(f"no dead jobs to {what} are named", "name ids, --pattern or --reason; --all means every one")
     return {id_of(job): job for job in jobs}
 
 
 def _do(question: qu.AskRequeue | qu.AskDrop, done: str, asking: Asking) -> an.DeadDoneAnswer:
-    """Ask until nothing is left of it: the leader does only so much at once."""
+    """Asks until none is left: the leader handles a bounded number per question."""
     answer = _together(answers(ask_each(question, an.DeadDoneAnswer, asking)))
     while answer.left:
         say(f"{one(answer.done, 'job')} {done}, {answer.left:,} to go")
         more = _together(answers(ask_each(question, an.DeadDoneAnswer, asking)))
-        # The first answer names all that are unknown; to the others those that are done are unknown, too.
+        # Only the first answer is right about unknown ids: later ones count handled jobs among them.
         answer = an.DeadDoneAnswer(answer.done + more.done, answer.unknown, more.left)
     return answer
 
 
 def _together(said: Sequence[an.DeadDoneAnswer]) -> an.DeadDoneAnswer:
-    """The sum of several leaders' answers: a job is unknown if none of them knows it."""
+    """The sum of several leaders' answers. A job is unknown if no leader knows it."""
     unknown = [job for job in said[0].unknown if all(job in set(each.unknown) for each in said)]
     return an.DeadDoneAnswer(sum(each.done for each in said), unknown, sum(each.left for each in said))
 
@@ -171,7 +174,7 @@ def _show_done(answer: an.DeadDoneAnswer, ids: dict[str, str], done: str, asking
 def _say_unknown(names: Sequence[str]) -> int:
     """Returns the exit code."""
     for name in names:
-        say(f"not among the dead: {name}")
+        say(f"not dead: {name}")
     return EXIT_NOT_FOUND if names else 0
 
 
@@ -213,5 +216,5 @@ def _show_letter(answer: an.LetterAnswer) -> None:
     for each in answer.attempts:
         if each.output.strip():
             line_out()
-            line_out(f"attempt {each.attempt} said at last:")
+            line_out(f"last output of attempt {each.attempt}:")
             lines_out([f"    {line}" for line in each.output.rstrip().splitlines()])

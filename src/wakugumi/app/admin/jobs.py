@@ -1,4 +1,4 @@
-"""`waku jobs …`: what does a leader know of its jobs, and what may be done with them?"""
+"""`waku jobs …`: how are a leader's jobs listed, explained, cancelled and awaited?"""
 
 from __future__ import annotations
 
@@ -35,16 +35,20 @@ from wakugumi.limits.leader import JOBS_LOOKED_AT_MAX, LIST_ROWS_DEFAULT
 from wakugumi.roles.client.result import Result
 
 IDS_AT_ONCE: Final = 10_000
-"""Ids in one question: it fits a frame, and the leader does all of it in one step."""
+"""Ids in one question: they fit a frame, and the leader handles them in one step."""
 
 
-State = Annotated[str, Parameter(show_default=False, help="Only those: queued, backoff, running, ok or failed.")]
+State = Annotated[
+    str, Parameter(show_default=False, help="Only jobs in this state: queued, backoff, running, ok or failed.")
+]
 
 
-Client = Annotated[str, Parameter(show_default=False, help="Only those of this client.")]
+Client = Annotated[str, Parameter(show_default=False, help="Only jobs of this client.")]
 
 
-Pattern = Annotated[str, Parameter(show_default=False, help="Only those whose subject matches, as job.assign.calcA.>")]
+Pattern = Annotated[
+    str, Parameter(show_default=False, help="Only jobs whose subject matches, such as 'job.assign.calcA.>'.")
+]
 
 
 @with_settings
@@ -53,7 +57,7 @@ def jobs_list(
     state: State = "",
     client: Client = "",
     pattern: Pattern = "",
-    limit: Annotated[int, Parameter(help="At most so many, the newest.")] = LIST_ROWS_DEFAULT,
+    limit: Annotated[int, Parameter(help="Most jobs to show; the newest ones.")] = LIST_ROWS_DEFAULT,
     asking: Asking,
 ) -> int:
     """waku jobs list [--state STATE] [--client ID] [--pattern PATTERN] [--limit N] [OPTIONS]
@@ -150,15 +154,15 @@ def jobs_cancel(
         Parameter(
             negative="",
             show_default=False,
-            help="Forget their results, too, also of those that had ended: for a client that will not come back.",
+            help="Delete results too, also of ended jobs: for a client that will not return.",
         ),
     ] = False,
     asking: Asking,
 ) -> int:
     """waku jobs cancel [ID…] [--client ID] [--pattern PATTERN] [--forget] [OPTIONS]
 
-    What runs is ended, with everything that it started. Their clients hear that they were cancelled, also if they come
-    back later; with --forget nothing is kept for them.
+    Running programs are ended, with all processes that they started. The result of a cancelled job is `cancelled`, and
+    is kept for its client, also for one that connects later; with --forget it is not kept.
 
     Examples:
       waku jobs cancel monday-run
@@ -168,7 +172,7 @@ def jobs_cancel(
     """
     logs.start(asking, quiet=True)
     if not jobs and not client and not pattern:
-        raise ConfigError("nothing says which jobs to cancel", "name ids, --client or --pattern")
+        raise ConfigError("no jobs to cancel are named", "name ids, --client or --pattern")
     ids = {id_of(job): job for job in jobs}
     answer = _cancel(list(ids), client, pattern, forget, asking)
     match asking.output:
@@ -190,14 +194,14 @@ def jobs_wait(
     job: str,
     /,
     *more: str,
-    out: Annotated[str | None, Parameter(help="A folder for what the jobs made, a folder for each in it.")] = None,
+    out: Annotated[str | None, Parameter(help="Folder for the programs' files, with a folder for each job.")] = None,
     wait: Annotated[float | None, Parameter(help="Wait at most so many seconds.")] = None,
     unpacking: Unpacking = UNPACKING,
     asking: Asking,
 ) -> int:
     """waku jobs wait ID… [--out DIR] [--wait S] [OPTIONS]
 
-    Exit code 1 if one of them failed, 6 if they take longer than --wait.
+    Exit code 1 if a job failed, 6 if not all are done after --wait seconds.
 
     Examples:
       waku jobs wait monday-run
@@ -216,7 +220,7 @@ def jobs_wait(
 
 
 def _cancel(ids: list[str], client: str, pattern: str, forget: bool, asking: Asking) -> an.CancelAnswer:
-    """All of it, in as many questions as it takes."""
+    """Cancels in as many questions as needed."""
     whole = an.CancelAnswer(0, 0, [])
     for at in range(0, len(ids) or 1, IDS_AT_ONCE):
         question = qu.AskCancel(ids[at : at + IDS_AT_ONCE], client, pattern, forget)
@@ -246,7 +250,7 @@ async def _wait(asking: Asking, jobs: list[str], wait_s: float | None) -> list[R
 
 
 def _keep(folder: OutFolder, result: Result) -> bool:
-    """False if its files could not be had, or are not to be written; error.txt says why."""
+    """False if its files could not be written; error.txt says why."""
     name = result.job_id
     folder.check_free(name)
     record = Record(
@@ -276,7 +280,7 @@ def _show_newest_jobs(answer: an.JobsAnswer) -> None:
         least = "at least " if answer.at_least else ""
         say(f"the newest {len(answer.jobs)} of {least}{one(answer.total, 'job')}: --limit shows more")
     elif answer.at_least:
-        say(f"only the newest {JOBS_LOOKED_AT_MAX:,} jobs were looked at. hint: choose with --client or --pattern")
+        say(f"only the newest {JOBS_LOOKED_AT_MAX:,} jobs were searched. hint: choose with --client or --pattern")
 
 
 def _show_jobs(rows: list[an.JobRow]) -> None:

@@ -1,4 +1,4 @@
-"""`waku status`: how is a leader, and what is queued where?"""
+"""`waku status`: what is the state of a leader and of its queues?"""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from wakugumi.limits.leader import LIST_ROWS_MAX
 def status(*, asking: Asking) -> int:
     """waku status [--leader HOST:PORT] [-o table|json|quiet]
 
-    Of several leaders each is asked; what they say stands one below the other, in JSON as a list.
+    Several leaders are shown one below the other, in JSON as a list.
 
     Examples:
       waku status
@@ -105,14 +105,14 @@ class KeptByLeader(msgspec.Struct, frozen=True):
     total: int
     """Caches."""
     bytes: int
-    """Of all their files."""
+    """Size of all their files."""
     hits: int
-    """How often a job or a worker asked for one of them."""
+    """Requests for caches by jobs and workers."""
     blobs: an.BlobCounters
 
 
 def _kept(asking: Asking) -> dict[str, KeptByLeader]:
-    """By leader; those of a version that keeps no caches, or keeps them otherwise, are left out."""
+    """By leader, without leaders of versions that have no caches or other ones."""
     try:
         told = ask_each(qu.AskCaches(LIST_ROWS_MAX), an.CachesAnswer, asking)
     except (Refused, PeerError):
@@ -137,7 +137,7 @@ def _show_kept(kept: Mapping[str, KeptByLeader], several: bool) -> None:
             if sent.store_budget_bytes:
                 budget = size(sent.store_budget_bytes)
                 held = size(sent.store_bytes)
-                line_out(f"content with the leader, when it last looked: {held} (--blob-bytes {budget})")
+                line_out(f"content at the leader, when last counted: {held} (--blob-bytes {budget})")
 
 
 _COUNTED: Final = ("#ok", "#failed", "#redelivered", "#dead", "#delay p50/p95/p99", "#run time p50/p95/p99")

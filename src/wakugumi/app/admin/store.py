@@ -1,4 +1,4 @@
-"""`waku store …`: is what the leader keeps sound, and how is it copied or mended?"""
+"""`waku store …`: is a leader's journal sound, and how is it copied or repaired?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wakugumi.errors import EXIT_JOB_FAILED, ConfigError
 SHOWN_MAX = 10
 """Lost leaves that a sentence names; `-o json` names them all."""
 
-Folder = Annotated[str | None, Parameter(show_default=False, help="The leader's state folder.")]
+Folder = Annotated[str | None, Parameter(show_default=False, help="State folder of the leader.")]
 WithState = Annotated[ClientSettings, Only("state output log_level log_json")]
 
 
@@ -27,7 +27,7 @@ WithState = Annotated[ClientSettings, Only("state output log_level log_json")]
 def store_check(folder: Folder = None, /, *, asking: WithState) -> int:
     """waku store check [DIR | --state DIR] [OPTIONS]
 
-    DIR is the leader's state folder; the leader may run meanwhile. Exit code 1 if something is damaged.
+    DIR is the leader's state folder. The leader may run meanwhile. Exit code 1 if the journal is damaged.
 
     Examples:
       waku store check
@@ -45,7 +45,7 @@ def store_check(folder: Folder = None, /, *, asking: WithState) -> int:
             if report.damage:
                 say(f"damaged: {report.damage}")
                 say()
-                say(f"hint: `waku store repair {Path(report.path).parent}` keeps what is readable")
+                say(f"hint: `waku store repair {Path(report.path).parent}` keeps the readable part")
     return EXIT_JOB_FAILED if report.damage else 0
 
 
@@ -53,8 +53,8 @@ def store_check(folder: Folder = None, /, *, asking: WithState) -> int:
 def store_backup(folder: str, file: str, /, *, asking: Shown) -> int:
     """waku store backup DIR FILE [OPTIONS]
 
-    The leader may run meanwhile. To go back to it, put FILE into an empty folder as journal.sqlite, and start a leader
-    with that folder: it knows nothing of what happened since.
+    The leader may run meanwhile. To restore, put FILE into an empty folder as journal.sqlite, and start a leader with
+    --state on that folder: it has the jobs as of the backup.
 
     Example:
       waku store backup /var/lib/wakugumi monday.sqlite
@@ -75,8 +75,8 @@ def store_backup(folder: str, file: str, /, *, asking: Shown) -> int:
 def store_repair(folder: Folder = None, /, *, asking: WithState) -> int:
     """waku store repair [DIR | --state DIR] [OPTIONS]
 
-    No leader may run on the folder. The damaged file is put aside under a name with the time, and nothing is deleted; a
-    sound journal is left alone.
+    No leader may use the folder meanwhile. The damaged file is renamed, with the time in its name, and never deleted. A
+    sound journal is not changed.
 
     Example:
       waku store repair /var/lib/wakugumi
@@ -95,7 +95,7 @@ def store_repair(folder: Folder = None, /, *, asking: WithState) -> int:
 
 def _folder(folder: str | None, asking: ClientSettings) -> Path:
     if folder is not None and "state" in asking.by_flag:
-        raise ConfigError("the folder is named twice", "say DIR or --state DIR")
+        raise ConfigError("the folder is named twice", "write DIR or --state DIR")
     said = folder or asking.state
     return Path(said) if said else state_folder(int(LEADER_HERE.rpartition(":")[2]))
 
@@ -132,7 +132,7 @@ def _tell(done: maintenance.Repair) -> None:
     lines_out(
         [
             f"kept {_leaves(kept)}, lost {_leaves(len(lost))}{_named(lost)}",
-            f"{one(len(found.lost_jobs), 'job')} lost that other leaves speak of{':' if found.lost_jobs else ''}",
+            f"{one(len(found.lost_jobs), 'job')} lost that other leaves mention{':' if found.lost_jobs else ''}",
             *found.lost_jobs,
         ]
     )
@@ -140,8 +140,8 @@ def _tell(done: maintenance.Repair) -> None:
     if lost:
         say()
         say(
-            "hint: clients that still wait will submit again what was lost; "
-            "jobs that stood in lost leaves alone cannot be named"
+            "hint: clients that still wait submit their lost jobs again; "
+            "jobs that only lost leaves mention cannot be named"
         )
 
 

@@ -1,7 +1,7 @@
-"""`waku top`: what goes on, live? A view that a terminal shows until it is left; elsewhere one picture of it.
+"""`waku top`: how does a leader do, live? On a terminal until q or Ctrl-C; elsewhere once.
 
-The leader is asked again and again (`AskTop`), and each answer is drawn. While it does not answer, the last picture
-stays, and says so. However it ends, by q, by Ctrl-C or by an error, the terminal is as it was before.
+The leader is asked repeatedly (`AskTop`), and each answer is drawn. Without an answer the last picture stays, with the
+time since. The terminal is restored at the end, whatever the cause.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 EVERY_S_MIN: Final = 0.1
 EVERY_S_MAX: Final = 3_600.0
 _SILENT_FROM_S: Final = 2.0
-"""An answer may take a moment without anybody being told."""
+"""A shorter wait for an answer is not shown."""
 _REDRAW_S: Final = 1.0
-"""Also without an answer: the window may have another size, and silence grows."""
+"""Redrawn also without an answer: the window may change, and the time since the last answer grows."""
 _PIPE_COLUMNS: Final = 160
-"""Where nobody says how wide it is: room for all columns and long names."""
+"""Width without a terminal: room for all columns and long names."""
 _LEAVE_KEYS: Final = frozenset(b"qQ\x03\x04")
-"""q; and Ctrl-C and Ctrl-D, where the terminal hands them on."""
+"""q, and Ctrl-C and Ctrl-D if the terminal passes them on."""
 
 
 @with_settings
@@ -49,24 +49,21 @@ def top(
     *,
     every: Annotated[
         float,
-        Parameter(
-            validator=validators.Number(gte=EVERY_S_MIN, lte=EVERY_S_MAX), help="Ask again after so many seconds."
-        ),
+        Parameter(validator=validators.Number(gte=EVERY_S_MIN, lte=EVERY_S_MAX), help="Seconds between two updates."),
     ] = 1.0,
     once: Annotated[
-        bool, Parameter(negative="", show_default=False, help="Show it once and end, as it does without a terminal.")
+        bool, Parameter(negative="", show_default=False, help="Show one picture and end, as without a terminal.")
     ] = False,
     asking: Asking,
 ) -> int:
     """waku top [--every S] [--once] [--leader HOST:PORT] [-o table|json|quiet]
 
-    The leader is asked every second, or every --every S. q or Ctrl-C ends it. While the leader is away it says so, and
-    goes on when it is back. Rates, waits (from accepted to assigned) and run times are those of the last minute; half
-    of the jobs took at most p50, 99 of 100 at most p99. failed, again (given out once more) and dead count since the
-    leader began. A group is the token after job.assign in its workers' patterns; * are workers for all groups.
+    q or Ctrl-C ends the view. While the leader is lost, the view says so; it goes on when the leader is back. Rates,
+    waits (from accepted to assigned) and run times are those of the last minute: half of the jobs took at most p50, 99
+    of 100 at most p99. failed, again (assigned once more) and dead count since the leader's start. A group is the token
+    after job.assign in its workers' patterns; * are workers for all groups.
 
-    Without a terminal, or with --once, it prints one picture and ends. With -o json it prints one line of JSON each
-    time, until it is stopped.
+    Without a terminal, or with --once, one picture is printed. With -o json each update is one line of JSON.
 
     Examples:
       waku top
@@ -76,7 +73,7 @@ def top(
     """
     how = asking.output
     is_live = how == "table" and not once and is_drawable(sys.stdout)
-    # Log lines would be written across the picture, which itself shows that the leader is away.
+    # Log lines would break the picture, which itself shows a lost leader.
     logs.start(replace(asking, log_level="error") if is_live and not asking.log_level else asking, quiet=True)
     if is_live:
         return _live(asking, every)
@@ -111,7 +108,7 @@ def _live(asking: Asking, every_s: float) -> int:
 
 
 async def _watch(asking: Asking, every_s: float) -> None:
-    """Until it is left: by a key, or cancelled by a signal."""
+    """Draws until a key ends it, or a signal cancels it."""
     screen = _Screen(_called(asking))
     try:
         await _follow(asking, every_s, screen.show, screen.asked)
@@ -125,7 +122,7 @@ async def _watch(asking: Asking, every_s: float) -> None:
 async def _follow(
     asking: Asking, every_s: float, show: Callable[[an.TopAnswer], None], asked: Callable[[], None]
 ) -> None:
-    """Ask and show, for ever. A leader that went away is waited for."""
+    """Asks and shows for ever. A lost leader is waited for."""
     async with connected(asking) as grid:
         while True:
             asked()
@@ -136,7 +133,7 @@ async def _follow(
 
 
 class _Screen:
-    """The terminal, from the first answer on."""
+    """Draws on the terminal from the first answer on."""
 
     def __init__(self, leader: str) -> None:
         self._leader = leader
@@ -148,7 +145,7 @@ class _Screen:
         self._timer: asyncio.TimerHandle | None = None
         self._open = contextlib.ExitStack()
         self.left = False
-        """By a key."""
+        """A key ended the view."""
 
     def asked(self) -> None:
         self._asked_at = self._loop.time()
@@ -169,7 +166,7 @@ class _Screen:
         from rich.live import Live
 
         self._open.enter_context(_keys(self._loop, self._leave))
-        # stderr is left alone: what goes wrong is told after the screen is the old one again.
+        # stderr is not redirected: errors are shown after the terminal is restored.
         self._live = Live(
             console=console(), screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
         )
@@ -201,7 +198,7 @@ class _Screen:
 
 @contextlib.contextmanager
 def _keys(loop: asyncio.AbstractEventLoop, leave: Callable[[], None]) -> Iterator[None]:
-    """Single keys are heard, and not shown. Where nobody types, signals alone end it."""
+    """Reads single keys without showing them. Without a terminal on stdin only signals end the view."""
     import termios
     import tty
 
@@ -226,7 +223,7 @@ def _keys(loop: asyncio.AbstractEventLoop, leave: Callable[[], None]) -> Iterato
         yield
     finally:
         loop.remove_reader(number)
-        with contextlib.suppress(termios.error):  # If the terminal is gone, nobody misses it.
+        with contextlib.suppress(termios.error):  # The terminal may be gone.
             termios.tcsetattr(number, termios.TCSANOW, before)
 
 

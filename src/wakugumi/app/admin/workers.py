@@ -1,4 +1,4 @@
-"""`waku workers …`: which workers has a leader, and who gets no further jobs?"""
+"""`waku workers …`: which workers has a leader, and which get no further jobs?"""
 
 from __future__ import annotations
 
@@ -98,9 +98,9 @@ def _show_workers(rows: list[an.WorkerRow]) -> None:
     )
     as_root = [row.name or row.worker for row in rows if row.as_root]
     if as_root:
-        say(f"{', '.join(as_root)}: programs run as root, so whoever may send jobs is root there (see --run-as)")
+        say(f"{', '.join(as_root)}: programs run as root, so every sender of jobs is root there (see --run-as)")
     for row in rows:
         if row.rests:
             say(f"{row.name or row.worker} rests: {row.rests}")
         elif row.held_by:
-            say(f"{row.name or row.worker} is held back: {row.why} (its limit: --cpu-cap, or off)")
+            say(f"{row.name or row.worker} gets fewer jobs: {row.why} (its limit: --cpu-cap, or off)")

@@ -1,4 +1,4 @@
-"""`waku broadcast`: what does every worker answer? One line for each as it comes, and how many there were."""
+"""`waku broadcast`: what does every worker answer? Each answer is shown on arrival, then a summary."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cyclopts import Parameter, validators
 
 from wakugumi.app import logs
 from wakugumi.app.flags import with_settings
-from wakugumi.app.options import ProgramArgs, Submitting
+from wakugumi.app.options import ProgramArgs, ProgramName, Submitting
 from wakugumi.app.show.output import colour, duration, json_out, line_out, lines_out, one, say, say_error, size
 from wakugumi.app.show.progress import shown_transfers
 from wakugumi.app.stoppable import run
@@ -23,7 +23,7 @@ from wakugumi.roles.client.result import Result
 
 
 class BroadcastRow(msgspec.Struct, frozen=True):
-    """What `-o json` shows of one worker."""
+    """One worker's answer for `-o json`."""
 
     worker: str
     status: str
@@ -35,7 +35,7 @@ class BroadcastRow(msgspec.Struct, frozen=True):
 
 
 class BroadcastReport(msgspec.Struct, frozen=True):
-    """What `-o json` shows."""
+    """The output of `-o json`."""
 
     summary: Summary
     results: list[BroadcastRow]
@@ -43,14 +43,14 @@ class BroadcastReport(msgspec.Struct, frozen=True):
 
 @with_settings
 def broadcast(
-    program: str,
+    program: ProgramName,
     /,
     *,
     within: Annotated[
         float,
         Parameter(
             validator=validators.Number(gt=0, lte=JOB_TIMEOUT_MAX_S),
-            help="Seconds that each worker has, from now to its answer.",
+            help="Seconds until a worker without an answer counts as silent.",
         ),
     ] = BROADCAST_DEADLINE_S,
     job: BroadcastFlags = BROADCAST,
@@ -59,8 +59,9 @@ def broadcast(
 ) -> int:
     """waku broadcast PROGRAM [--file F]… [--within SECONDS] [OPTIONS] [-- ARG…]
 
-    Workers that join later are not included. One that has not answered --within its time counts as silent. Exit code 1
-    if any failed or was silent, if no worker matched, or if a leader could not be asked.
+    Every connected worker whose patterns match runs the job once; workers that join later do not. Each answer is shown
+    as it arrives. Exit code 1 if a worker failed or was silent, if no worker matched, or if a leader was not
+    reachable.
 
     Examples:
       waku broadcast uptime
@@ -92,14 +93,14 @@ def broadcast(
     for leader in summary.unasked:
         say(colour("not asked:", "yellow"), f"the workers of {leader}")
     if not summary.sent:
-        say_error("no worker matches, so nobody was asked", "see who is there with `waku workers list`")
+        say_error("no worker matches", "see the connected workers with `waku workers list`")
     elif how == "table":
         say(f"{one(summary.sent, 'worker')}: {summary.ok} ok, {summary.failed} failed, {summary.silent} silent")
     return 0 if summary.sent and summary.ok == summary.sent and not summary.unasked else EXIT_JOB_FAILED
 
 
 def _show(result: Result) -> None:
-    """A worker's answer: a line about it, and what it printed, set off."""
+    """A worker's answer: one line, and its output indented."""
     how = colour("ok", "green") if result.ok else colour(result.reason or "failed", "red")
     code = [f"(exit code {result.exit_code})"] if result.exit_code else []
     took = [] if result.run_s is None else [f"in {duration(result.run_s)}"]

@@ -1,7 +1,7 @@
 """`waku demo`: does all this work here? 240 options are priced by Monte Carlo, and checked against Black-Scholes.
 
-It does what a user would do: writes inputs, maps a program over them on the embedded grid, reads the results. The
-program is that of `examples/pricer`, which stands on its own.
+The steps are a user's: write inputs, map a program over them on the embedded grid, read the results. The program is
+`examples/pricer`, which needs nothing of Wakugumi.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from wakugumi.wire.untrusted_json import JsonReader
 
 OUT: Final = "demo-out"
 STANDARD_ERRORS: Final = 4.0
-"""Beyond it something is wrong: of 240 right prices, one in 70 such sets would have one by chance; ours has none."""
+"""A larger deviation is an error: by chance, one in 70 sets of 240 right prices would have one; this set has none."""
 _SHOWN: Final = 8
 
 
@@ -46,7 +46,7 @@ class DemoOption(msgspec.Struct, frozen=True):
 
 
 class Priced(msgspec.Struct, frozen=True):
-    """What the pricer writes to result.json."""
+    """The pricer's result.json."""
 
     option: DemoOption
     price: float
@@ -64,12 +64,12 @@ Client = Annotated[ClientSettings, Only("slots log_level log_json", without_flag
 @with_settings
 def demo(
     *,
-    out: Annotated[str, Parameter(help="The folder for the inputs and the results.")] = OUT,
+    out: Annotated[str, Parameter(help="Folder for inputs and results.")] = OUT,
     client: Client,
 ) -> int:
     """waku demo [--out DIR]
 
-    Writes the inputs and the results to demo-out/. Run it twice: the second time there is nothing left to do.
+    Writes inputs and results to demo-out/. A second run finds all results there and runs no job.
 
     Example:
       waku demo
@@ -104,7 +104,7 @@ def _normal(x: float) -> float:
 
 def _set_up(place: Path) -> tuple[Path, int]:
     """Copy the program and write its inputs. Raises ConfigError."""
-    # The pricer asks for `python3`: whatever PATH says, let it find the one that runs us.
+    # The pricer's first line names `python3`: PATH must find the Python that runs us.
     os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
     program = place / "price.py"
     try:
@@ -121,7 +121,7 @@ def _set_up(place: Path) -> tuple[Path, int]:
 
 
 def _example() -> Path:
-    """In an installed package it lies beside us, in a checkout at the top."""
+    """In an installed package below it, in a checkout at the top."""
     installed = files("wakugumi") / "examples" / "pricer"
     if installed.is_dir():
         return installed  # type: ignore[return-value]
@@ -132,7 +132,7 @@ def _check(prices: Path) -> int:
     priced_in = JsonReader(Priced)
     priced = [priced_in.read(path.read_bytes()) for path in sorted(prices.glob("*/result.json"))]
     wrong = [one for one in priced if abs(one.deviation) > STANDARD_ERRORS]
-    # Prime to the sizes of the grid, so that the few that are shown differ in everything.
+    # Prime to the sizes of the grid, so that the shown options differ in all columns.
     step = len(priced) // _SHOWN + 1
     say()
     table_out(

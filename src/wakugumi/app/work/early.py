@@ -1,8 +1,8 @@
 """How does a short command stay short? The embedded grid starts while the command line is still being read.
 
-Both take a tenth of a second and more, and on two CPUs they can have it at the same time. So the first words are
-guessed at: PROGRAM stands first, and `--slots` is easy to see. A wrong guess costs a process that is let go again, and
-nothing else. This is imported before everything else, and imports little.
+Both take a tenth of a second or more, and two CPUs can do both at the same time. So the program and `--slots` are
+guessed from the first words. A wrong guess costs one process, which is ended again. This module is imported first, and
+imports little.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _begun: list[Local] = []
 
 
 def start(words: Sequence[str]) -> None:
-    """Begin, if these words look as if an embedded grid will be wanted."""
+    """Starts an embedded grid if these words look like a command that needs one."""
     if len(words) < 2 or words[0] not in _COMMANDS or words[1].startswith("-"):
         return
     if any(word.startswith(_NOT_WITH) for word in words):
@@ -36,11 +36,11 @@ def start(words: Sequence[str]) -> None:
             grid.begin()
             _begun.append(grid)
     except (WakugumiError, ValueError):
-        return  # Whatever is wrong will be told by the command itself.
+        return  # The command itself reports the error.
 
 
 def take(path: str, slots: int, client_id: str) -> Local:
-    """An embedded grid for this program: the one that has begun, if the guess was right."""
+    """An embedded grid for this program: the started one if the guess was right."""
     wanted = _grid(path, slots, client_id)
     if _begun and _begun[0].is_like(wanted):
         return _begun.pop()
@@ -48,7 +48,7 @@ def take(path: str, slots: int, client_id: str) -> Local:
 
 
 def drop() -> None:
-    """Nobody wants it after all."""
+    """Ends a grid that no command took."""
     while _begun:
         _begun.pop().drop()
 

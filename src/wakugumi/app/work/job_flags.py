@@ -1,7 +1,7 @@
-"""What may be said of a job on a command line? Its flags are made from the table of options (`wire/job_options.py`).
+"""Which flags does a job have on the command line? They are made from the table of options (`wire/job_options.py`).
 
 waku run, submit, map    JobFlags            flags of every option
-waku broadcast           BroadcastFlags      without those of one place in a queue
+waku broadcast           BroadcastFlags      without flags that only a queued job has
 waku client, clientx     SampleFlags         subject and timeout
 """
 
@@ -23,7 +23,7 @@ from wakugumi.roles.client.job_spec import BroadcastOptions, MapOptions
 from wakugumi.wire.job_options import OPTIONS, EachOptions, Option
 
 _TIMEOUT: Final = "timeout_s"
-"""The option that the environment or waku.toml may set as well."""
+"""The only option that the environment or waku.toml may set too."""
 _ENV: Final = "write --env NAME=VALUE, once for each variable"
 _WORDS: Final[dict[str, Any]] = {"negative": "", "consume_multiple": False, "show_default": False}
 
@@ -31,7 +31,7 @@ _File = Annotated[
     tuple[str, ...],
     Parameter(
         name=["--file", "-f"],
-        help="A file for the job's directory, under its own name; NAME=PATH gives it another. Of any size; may be "
+        help="A file of any size for the job's directory, under its own name or, with NAME=PATH, under NAME. May be "
         "repeated.",
         **_WORDS,
     ),
@@ -40,8 +40,7 @@ _Cached = Annotated[
     tuple[str, ...],
     Parameter(
         name="--cached",
-        help="A file that the workers have already: ID/NAME, its cache and its name there (see `waku caches put`). May "
-        "be repeated.",
+        help="ID/NAME: a file of a cache that the workers have (see `waku caches put`). May be repeated.",
         **_WORDS,
     ),
 ]
@@ -51,7 +50,7 @@ T = TypeVar("T", bound="_Flags")
 
 
 class _Flags:
-    """What was said of a job."""
+    """The flags of a job."""
 
     file: tuple[str, ...]
     cached: tuple[str, ...] = ()
@@ -73,8 +72,8 @@ def _field(option: Option) -> str:
 
 
 def _parameter(option: Option) -> tuple[str, Any, object]:
-    """The field of a dataclass: its name, its type with what cyclopts needs, its default."""
-    text = options_of(ClientSettings)[_TIMEOUT].help if option.name == _TIMEOUT else option.help
+    """The field of a dataclass: its name, its type for cyclopts, its default."""
+    text = options_of(ClientSettings)[_TIMEOUT].help if option.name == _TIMEOUT else option.help_with_default
     if option.kind is Mapping:
         words = Parameter(name=option.flag, help=f"NAME=VALUE: {text} May be repeated.", **_WORDS)
         return _field(option), Annotated[tuple[str, ...], words], ()
@@ -84,12 +83,12 @@ def _parameter(option: Option) -> tuple[str, Any, object]:
 
 
 def _with(options: Iterable[str], *, cached: bool = True) -> Callable[[type[T]], type[T]]:
-    """A class whose fields are the flags of these options, and those of files."""
+    """A class with one field per flag of these options, and the flags of files."""
     files = [("file", _File, ()), *([("cached", _Cached, ())] if cached else [])]
     fields = [*files, *(_parameter(OPTIONS[name]) for name in options if OPTIONS[name].flag)]
 
     def make(cls: type[T]) -> type[T]:
-        here = {"__module__": __name__}  # What comes from a module of Python's own is no record to cyclopts.
+        here = {"__module__": __name__}  # Cyclopts takes no class of a standard module for a record.
         return Parameter(name="*")(make_dataclass(cls.__name__, fields, bases=(cls,), frozen=True, namespace=here))
 
     return make
@@ -122,11 +121,11 @@ class BroadcastFlags(_Flags):
 JOB: Final = JobFlags()
 SAMPLE: Final = SampleFlags()
 BROADCAST: Final = BroadcastFlags()
-"""Nothing was said."""
+"""The defaults."""
 
 
 def variables(words: tuple[str, ...]) -> dict[str, str]:
-    """What --env says. Raises ConfigError."""
+    """The variables of --env. Raises ConfigError."""
     env: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")

@@ -1,10 +1,9 @@
 """`waku map`: how is one job run per input, so that nothing is done twice and nothing is lost?
 
     inputs ─► is its result there? ─► task ─► grid ─► result ─► out folder
-              (`keys`, `outfolder`)   (one at a time, when there is room)
+              (map_keys, map_output)  (one at a time, when there is room)
 
-First all inputs are looked at, and what is done is marked; then the rest is run. Nothing here grows with the number of
-inputs but one byte for each.
+The first pass over the inputs marks those with a result; the second runs the rest. Memory grows by one byte per input.
 """
 
 from __future__ import annotations
@@ -58,16 +57,16 @@ _SHOWN_FAILURES: Final = 3
 _SHOWN_LINES: Final = 5
 _LOOK_EVERY_S: Final = 0.5
 _SILENT_S: Final = 5.0
-"""Without any result for so long, the leader is asked why."""
+"""After so long without a result the leader is asked for the reason."""
 
 
 class MapTask(Task):
-    """A task that knows where it came from and where its result goes."""
+    """A task with its input and the folder of its result."""
 
     __slots__ = ("good_for", "source")
     source: Input
     good_for: str
-    """The key under which its result is known again (`keys`)."""
+    """The key by which its result is recognised (`map_keys`)."""
 
     def __init__(self, source: Input, good_for: str, **options: Unpack[SubmitOptions]) -> None:
         super().__init__(**options)
@@ -85,31 +84,31 @@ Client = Annotated[
 def map_inputs(
     program: Program,
     /,
-    *inputs: Annotated[str, Parameter(help="Files, and folders with files.")],
-    out: Annotated[str, Parameter(help="The folder for the results.")] = OUT,
+    *inputs: Annotated[str, Parameter(help="Files, or folders with files.")],
+    out: Annotated[str, Parameter(help="Folder for the results.")] = OUT,
     job: JobFlags = JOB,
     inputs_from: Annotated[
         str | None,
         Parameter(allow_leading_hyphen=True, help="A file with further inputs, one path per line; - is stdin."),
     ] = None,
-    fresh: Annotated[bool, Parameter(negative="", show_default=False, help="Do everything again.")] = False,
+    fresh: Annotated[bool, Parameter(negative="", show_default=False, help="Run all inputs again.")] = False,
     client: Client,
     unpacking: Unpacking = UNPACKING,
     program_args: ProgramArgs,
 ) -> int:
     """waku map PROGRAM INPUT… [--file F]… [--cached ID/NAME]… [--out DIR] [OPTIONS] [-- ARG…]
 
-    INPUT is a file, or a folder: its files in order, without hidden ones and without what is in folders inside. The
-    file lies in the job's directory under its own name; an ARG may hold {} for that name, and without any {} the name
-    is the last argument. Inputs may be of any size; --file and --cached add files that every job has.
+    INPUT is a file of any size, or a folder: its files in the order of their names, without hidden ones and without
+    subfolders. A job finds its input in its directory. {} in an ARG is replaced by the input's name; without any {} the
+    name is the last argument. --file and --cached add files to every job.
 
-    Each result is a folder DIR/<input's name>/ with the files that the program made, stdout.txt, stderr.txt and a
-    record, .waku.json. Inputs that share a name keep as much of their path as tells them apart. A folder there is a
-    finished result, also if the map was killed. Exit code 1 if any job failed.
+    Each result is a folder DIR/<input's name>/ with the program's files, stdout.txt, stderr.txt and a record,
+    .waku.json. Inputs that share a name keep the part of their path that differs. A result's folder is complete, also
+    if the map was killed. Exit code 1 if a job failed.
 
-    Without a leader PROGRAM is a path or a name on PATH, and the jobs run here. With one it is the name of a program
-    that is installed on the workers; what the leader still knows of earlier runs is not run again, so use --fresh after
-    the program was changed there.
+    Without a leader, PROGRAM is a path or a name on PATH, and the jobs run on this machine. With a leader, PROGRAM is
+    the name of a program that is installed on the workers. The leader does not repeat jobs whose results it still has:
+    use --fresh after the program was changed there.
 
     Examples:
       waku map ./price.py options/                      results in waku-out/
@@ -125,7 +124,7 @@ def map_inputs(
     job_slots = options.get("slots") or 1
     if not place.leader and job_slots > place.parallel:
         raise ConfigError(
-            f"a job of {job_slots} slots has no room where {place.parallel} are", "raise --slots, or lower --job-slots"
+            f"a job needs {job_slots} slots, and this map has {place.parallel}", "raise --slots, or lower --job-slots"
         )
     max_bytes = unpacking.bytes_max()
     with (
@@ -162,10 +161,10 @@ class Map:
         self._last_at = monotonic()
         self._reasons: Counter[str] = Counter()
         self._waiting_for: dict[str, None] = {}
-        """Ids of jobs that are under way, the oldest first."""
+        """Ids of unfinished jobs, the oldest first."""
 
     def run(self) -> int:
-        """Returns the exit code. Says all there is to say."""
+        """Runs the map, shows its outcome, and returns the exit code."""
         done = self._look()
         tally = Tally(len(done), skipped=sum(done))
         stopped = False
@@ -187,7 +186,7 @@ class Map:
         return EXIT_JOB_FAILED if tally.failed else 0
 
     def _look(self) -> bytearray:
-        """For each input, whether its result is there. Raises ConfigError if one can have none in this folder."""
+        """For each input, whether its result is there. Raises ConfigError for a result that cannot be written."""
         done = bytearray(len(self._inputs))
         for at, source in enumerate(self._inputs):
             if self._folder.has_record(source.out) and not self._fresh:
@@ -214,7 +213,7 @@ class Map:
             drawn.close()
 
     async def _tasks(self, done: bytearray, client_id: str) -> AsyncIterator[MapTask]:
-        """What is left to do, one by one: the next input is read when there is room for it."""
+        """The tasks without a result. Each input is read when the grid can take it."""
         for at, source in enumerate(self._inputs):
             if done[at]:
                 continue
@@ -233,7 +232,7 @@ class Map:
             yield MapTask(source=source, good_for=key, args=args, files={source.name: content}, job_id=job)
 
     def _read(self, source: Input) -> tuple[str, Content]:
-        """The key of an input, and what its job gets of it. Waits for the disk. Raises Refused."""
+        """The key and the content of an input. Waits for the disk. Raises Refused."""
         content = _content(source.path)
         if content is not None and len(content) <= INLINE_FILE_BYTES_MAX:
             return self._keys.key(source.out, content), content
@@ -245,7 +244,7 @@ class Map:
         return self._keys.key(source.out, content), brought
 
     def _also(self) -> Iterator[str]:
-        """What tells the common files from others: another one is another job. No argument holds a NUL."""
+        """Names and digests of the common files for the key. NUL bytes keep them apart from arguments."""
         for name, content in sorted((self._options.get("files") or {}).items()):
             if isinstance(content, Cached):
                 yield f"\0cached\0{name}\0{content.cache_id}"
@@ -286,7 +285,7 @@ class Map:
         drawn.show()
 
     async def _watch(self, grid: Grid, tally: Tally, drawn: Bars | Lines) -> None:
-        """Time passes, also when nothing happens: show it, and find out why."""
+        """Redraws the progress, and asks for the reason when no result arrives."""
         asked = False
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
@@ -323,7 +322,7 @@ def _all_inputs(named: Sequence[str], listed: str | None) -> Inputs:
 
 
 def _content(path: str) -> bytes | None:
-    """None if it is larger than a frame, or cannot be read: whoever looks closer finds out."""
+    """None if it is larger than a frame or cannot be read; the caller handles both."""
     try:
         if os.stat(path).st_size > PAYLOAD_BYTES_MAX:
             return None

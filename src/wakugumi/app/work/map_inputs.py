@@ -1,8 +1,8 @@
 """Which inputs does a map have, in which order, and where does each one's result go?
 
-A result's folder is called like its input. Inputs of one run that share a name are told apart by their path below the
-folder they have in common: `a/x.csv` and `b/x.csv` keep their `a/` and `b/`. The list lives in a private SQLite
-database, which goes to the disk when it grows: ten million inputs take no more memory than ten.
+A result's folder has the name of its input. Inputs that share a name keep their path below the folder that they have
+in common: `a/x.csv` and `b/x.csv` keep `a/` and `b/`. The list is a private SQLite database that moves to disk as it
+grows: ten million inputs take no more memory than ten.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Final, NamedTuple
 from wakugumi.errors import ConfigError
 
 _MEMORY_KIB: Final = 16 * 1024
-"""What the list may take before it goes to the disk: some 100 000 inputs."""
+"""Memory of the list before it moves to disk: some 100 000 inputs."""
 
 
 class Input(NamedTuple):
     path: str
     out: str
-    """Its result's folder, below that of the map."""
+    """Folder of the result, below the folder of the map."""
 
     @property
     def name(self) -> str:
-        """What the job sees."""
+        """Name of the file in the job's directory."""
         return os.path.basename(self.path)
 
 
@@ -43,7 +43,7 @@ class Inputs:
         )
         self._turns = 0
         self.left_out = 0
-        """Folders inside the folders that were named: their files are not taken."""
+        """Number of subfolders of the named folders; their files are no inputs."""
 
     def add(self, path: str) -> None:
         """A file, or a folder: its files in the order of their names, without hidden ones. Raises ConfigError."""
@@ -60,7 +60,7 @@ class Inputs:
             raise ConfigError(f"the input {path} cannot be read: {error.strerror}") from None
 
     def add_list(self, source: str) -> None:
-        """What a file names, one path per line; `-` is stdin. Raises ConfigError."""
+        """Adds the paths of a file, one per line; `-` is stdin. Raises ConfigError."""
         try:
             lines = sys.stdin.buffer if source == "-" else open(source, "rb")  # noqa: SIM115 -- stdin is not ours to close
             try:
@@ -74,7 +74,7 @@ class Inputs:
             raise ConfigError(f"the list of inputs {source} cannot be read: {error.strerror}") from None
 
     def settle(self) -> None:
-        """All are there: give those that share a name their longer ones. Raises ConfigError if that is not possible."""
+        """After the last `add`: lengthens names that inputs share. Raises ConfigError if two results share a folder."""
         self._db.execute("CREATE INDEX by_name ON input (name)")
         shared = self._db.execute("SELECT name FROM input GROUP BY name HAVING count(*) > 1")
         longer = False
@@ -114,11 +114,11 @@ class Inputs:
                     continue
                 if entry.is_dir():
                     self.left_out += 1
-                elif entry.is_file() or entry.is_symlink():  # A link to nothing is to fail, not to be overlooked.
+                elif entry.is_file() or entry.is_symlink():  # A dangling link must fail, not be skipped.
                     yield entry.path
 
     def _check_nesting(self) -> None:
-        """No result's folder may lie inside another one's: a program's files could then land in it."""
+        """No result's folder may be inside another's: a program's files could overwrite it."""
         self._db.execute("CREATE INDEX by_out ON input (out)")
         for (out,) in self._db.execute("SELECT out FROM input WHERE instr(out, x'2f')"):
             above = os.path.dirname(out)

@@ -19,7 +19,7 @@ class Keys:
     """The keys of one map."""
 
     def __init__(self, program: bytes, args: Sequence[str], env: Mapping[str, str] = {}) -> None:
-        """`program` is what tells it from others: its content, or its name where the workers have the content."""
+        """`program` identifies the program: a digest of its content, or its name if the workers have it."""
         self._base = sha256()
         words = [_bytes(arg) for arg in args]
         if env:  # A map without variables keeps the keys that it had.
@@ -37,12 +37,12 @@ class Keys:
         return digest.hexdigest()
 
     def key_by_sha256(self, name: str, content_sha256: str) -> str:
-        """The same for content that is too large to hold."""
+        """The key of an input whose content is too large for memory."""
         return self.key(name, b"\0sha256\0" + content_sha256.encode())
 
 
 def job_id(key: str, *parts: object) -> str:
-    """A UUID of version 8, the one for hashes of one's own."""
+    """A UUID of version 8, which is for custom hashes."""
     text = "\0".join([key, *(str(part) for part in parts)])
     digest = bytearray(sha256(_bytes(text)).digest()[:16])
     digest[6] = digest[6] & 0x0F | 0x80
@@ -51,13 +51,13 @@ def job_id(key: str, *parts: object) -> str:
 
 
 def map_job_id(key: str, client_id: str, program: str, salt: str = "") -> str:
-    """The same as of a map without options in versions that had timeout, subject and retries in it: such a map goes on
-    with jobs that an earlier version sent. `salt` makes jobs that run in any case."""
+    """The id of a map's job. Earlier versions added timeout, subject and retries; a map without them has the same id as
+    before, and goes on with their jobs. A `salt` makes new jobs."""
     return job_id(key, client_id, program, *_TIMEOUT_AND_SUBJECT, salt, _RETRIES)
 
 
 def program_digest(path: str) -> bytes:
-    """What a program is, as far as its own file tells."""
+    """Identity of a program: a digest of its file."""
     digest = sha256()
     with open(path, "rb") as file:
         while data := file.read(1 << 20):

@@ -1,8 +1,8 @@
 """Where do results go, and which are there already?
 
-Each result is a folder with the files that the program made, what it printed, and a record. It is put together under
-`.waku-tmp` and moved to its place whole: a folder in its place is a finished one, however the map was ended. A folder
-without a record is somebody's own, and is never touched.
+Each result is a folder with the program's files, its output, and a record. The folder is built under `.waku-tmp` and
+then moved to its place: there it is always complete, however the map ended. A folder without a record belongs to the
+user, and is never touched.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _SCRATCH: Final = ".waku-tmp"
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What `.waku.json` says about a result."""
+    """The content of `.waku.json`."""
 
     key: str
-    """Program, arguments, input: as long as they are the same, the result stands."""
+    """Made of program, arguments and input: a result with the same key is still good."""
     job: str
     input: str
     args: list[str]
@@ -53,13 +53,13 @@ _head: Final = JsonReader(_Head)
 
 
 class OutFolder:
-    """The folder of one map, held for it alone until it is closed."""
+    """The folder of one map, locked until it is closed."""
 
     def __init__(self, path: str, max_bytes: int | None = None, *, dot_files: bool = False) -> None:
-        """`max_bytes` and `dot_files` are those of `Result.extract`. Raises ConfigError if it cannot be had."""
+        """`max_bytes` and `dot_files` as in `Result.extract`. Raises ConfigError if the folder is not to be had."""
         self.path = path
         self.left_out = 0
-        """How many entries of archives were not written."""
+        """Number of entries of archives that were not written."""
         self._max_bytes = max_bytes
         self._dot_files = dot_files
         self._scratch = os.path.join(path, _SCRATCH)
@@ -71,7 +71,7 @@ class OutFolder:
             raise ConfigError(f"cannot write results to {path}: {error.strerror}", "choose another --out") from None
         try:
             self._hold()
-            # What an earlier map left when it was killed.
+            # Leftovers of a killed map.
             shutil.rmtree(self._scratch, ignore_errors=True)
             os.mkdir(self._scratch)
         except OSError as error:
@@ -99,7 +99,7 @@ class OutFolder:
         return head.status == OK and head.key == key
 
     def check_free(self, out: str) -> None:
-        """Raises ConfigError if something stands in the place of this result that is not ours to replace."""
+        """Raises ConfigError if the place of this result is taken by a folder that no map made."""
         above = os.path.dirname(out)
         while above:
             if self.has_record(above):
@@ -114,11 +114,10 @@ class OutFolder:
             raise _taken(place)
 
     def put(self, out: str, result: Result, record: Record, on_bytes: OnBytes = no_news) -> Record:
-        """Write a result in one step, in place of an earlier one. The record may become that of a failure.
+        """Writes a result in one step, in place of an earlier one. Returns the record, which may become a failure.
 
-        What did not come with the result is fetched; that takes its time, and calls `on_bytes`.
-
-        Raises Refused("disk") if the folder cannot be written any more: then there is no use in going on.
+        Large files are fetched first, with calls of `on_bytes`. Raises Refused("disk") if the folder is no longer
+        writable: then the map should end.
         """
         self._count += 1
         scratch = os.path.join(self._scratch, str(self._count))
@@ -138,7 +137,7 @@ class OutFolder:
                 texts = (result.stdout_end, result.stderr_end)
             for stream, text in zip(("stdout", "stderr"), texts):
                 _write(_free_name(scratch, stream), text.encode(errors="replace"))
-            on_bytes(0)  # What was stopped is not to be seen.
+            on_bytes(0)  # A cancelled write leaves no trace.
             _write(os.path.join(scratch, RECORD), msgspec.json.encode(record) + b"\n")
             self._move(scratch, os.path.join(self.path, out))
         except OSError as error:
@@ -151,14 +150,14 @@ class OutFolder:
 
     def _move(self, scratch: str, place: str) -> None:
         try:
-            os.replace(scratch, place)  # Also over an empty folder.
+            os.replace(scratch, place)  # Replaces an empty folder too.
             return
         except FileNotFoundError:
             os.makedirs(os.path.dirname(place), exist_ok=True)
         except OSError as error:
             if error.errno not in {errno.ENOTEMPTY, errno.EEXIST} or not os.path.exists(os.path.join(place, RECORD)):
                 raise
-            # Killed between these two steps, there is no result here: it will be made again.
+            # A kill between these two steps leaves no result: the next map makes it again.
             os.replace(place, f"{scratch}-before")
             shutil.rmtree(f"{scratch}-before", ignore_errors=True)
         os.replace(scratch, place)
@@ -171,11 +170,11 @@ class OutFolder:
                 f"another map is writing to {self.path}", "wait for it, or choose another --out"
             ) from None
         except OSError:
-            pass  # Some network file systems lock no folders; two maps at once are then up to the user.
+            pass  # Some network file systems lock no folders: there the user must not run two maps at once.
 
 
 def _reason(error: Refused | PeerError | Lost) -> str:
-    """Why what a job made is not here, although the job may have ended well."""
+    """Error code and text if the files of a job could not be written."""
     if isinstance(error, Lost):
         return "no-leader"
     is_gone = isinstance(error, Refused) and error.code in {"expired", "no-blob", "blob-broken", "too-many-bytes"}
@@ -192,7 +191,7 @@ def say_left_out(count: int) -> None:
 
 
 def _free_name(folder: str, stream: str) -> str:
-    """A program may have made a file of the same name, which is its own."""
+    """A program may have made a file of the same name; that file stays."""
     for name in (f"{stream}.txt", f"{stream}.captured.txt"):
         path = os.path.join(folder, name)
         if not os.path.lexists(path):

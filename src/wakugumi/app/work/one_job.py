@@ -1,7 +1,6 @@
-"""What is one job, from start to end? Its output is our output, its exit code our exit code; its files go to a folder.
+"""How does `waku run` run one job? Its output and exit code become ours; its files go to a folder.
 
-This is also the short way of `waku run PROGRAM`: no flag was given, so no parser is needed, and the parser alone would
-take a third of the time.
+`waku run PROGRAM` without flags comes here without the parser, which would take a third of the time.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Taken(NamedTuple):
-    """Which of its files are written, and where."""
+    """Folder and limits for a job's files."""
 
     out: str | None = None
     max_bytes: int | None = None
@@ -38,13 +37,13 @@ NO_FILES: Final = Taken()
 
 
 def run_one(place: JobTarget, options: MapOptions, taken: Taken = NO_FILES) -> int:
-    """Run it, show it, and return the exit code."""
+    """Runs a job, shows its output, and returns the exit code."""
 
     async def job() -> Result:
         async with open_grid(place) as grid:
             async with shown_transfers(grid, options.get("files") or {}):
                 result = await grid.run(place.program, **options)
-            if not result.is_here:  # The rest must be fetched while the grid is there.
+            if not result.is_here:  # Large output must be fetched before the grid closes.
                 from wakugumi.app.show.downloads import ShownTransfer, in_thread
 
                 _say_last(await in_thread(partial(_show, result, taken), ShownTransfer(result.archive_bytes)))
@@ -57,9 +56,9 @@ def run_one(place: JobTarget, options: MapOptions, taken: Taken = NO_FILES) -> i
 
 
 def _show(result: Result, taken: Taken, on_bytes: OnBytes = no_news) -> str:
-    """What is to be said when all is done: until then a line on how far it is may be drawn."""
+    """Collects messages until the end: before it, a line of progress may be drawn."""
     for stream, text in ((sys.stdout, result.stdout), (sys.stderr, result.stderr)):
-        on_bytes(0)  # Whoever stopped it wants to read no more.
+        on_bytes(0)  # After Ctrl-C the user wants no further messages.
         program_out(stream, text)
     if not result.ok and result.stderr and not result.stderr.endswith("\n"):
         program_out(sys.stderr, "\n")
@@ -98,7 +97,7 @@ def named_files(words: Sequence[str], cached: Sequence[str] = ()) -> dict[str, C
 
 
 def exit_code(result: Result) -> int:
-    """What the job's end means to a shell. Says what the program itself did not say."""
+    """The exit code for a result. Shows a failure that the program itself did not report."""
     if result.ok:
         return 0
     if result.reason in {"", "exit"} and result.exit_code:

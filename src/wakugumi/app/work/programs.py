@@ -11,7 +11,7 @@ from wakugumi.errors import ConfigError, Refused
 
 def find(program: str) -> str:
     """The file that a path, or a name on PATH, means. Raises ConfigError."""
-    # Not by `shutil`, which loads every archive format there is before the first program runs.
+    # `shutil.which` would load all archive formats first.
     paths = [program] if "/" in program else [os.path.join(folder, program) for folder in os.get_exec_path()]
     for path in paths:
         if os.path.isfile(path) and os.access(path, os.X_OK):
@@ -28,7 +28,7 @@ def find(program: str) -> str:
 
 
 def exec_name(path: str) -> str:
-    """What to call a file's program: its name, made fit where it breaks the rules of exec names."""
+    """The name of a program in jobs: its file's name, with characters replaced that no exec name may have."""
     name = os.path.basename(path)
     try:
         return check_exec_name(name)

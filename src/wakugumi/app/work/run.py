@@ -1,4 +1,4 @@
-"""`waku run`: what may be said about one job."""
+"""`waku run`: which flags does one job have?"""
 
 from __future__ import annotations
 
@@ -30,17 +30,16 @@ def run(
     /,
     *,
     job: JobFlags = JOB,
-    out: Annotated[str | None, Parameter(help="The folder for the files that the program makes.")] = None,
+    out: Annotated[str | None, Parameter(help="Folder for the program's files.")] = None,
     client: Client,
     unpacking: Unpacking = UNPACKING,
     program_args: ProgramArgs,
 ) -> int:
     """waku run PROGRAM [--file F]… [--cached ID/NAME]… [--out DIR] [OPTIONS] [-- ARG…]
 
-    The job runs in a directory of its own, with the files you name in it and an empty standard input. What it makes
-    there is written to --out DIR; without --out nothing is written, and you are told how many files there were. Its
-    output is text in UTF-8: what is binary belongs in a file. Files may be of any size. Exit code 6 if it took longer
-    than --timeout.
+    The program runs in a directory of its own, with the files of --file and --cached, and an empty standard input.
+    Files that it makes there are written to --out DIR; without --out they are counted and discarded. Output is text in
+    UTF-8: write binary output to a file. Files may be of any size. Exit code 6 if the job took longer than --timeout.
 
     Examples:
       waku run /bin/echo -- hello

@@ -1,4 +1,4 @@
-"""`waku client` and `waku clientx`: do leaders and their workers work? A few jobs, and their results. (SPEC K7)"""
+"""`waku client` and `waku clientx`: do leaders and workers run jobs? A few sample jobs, and their results. (SPEC K7)"""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from wakugumi.roles.client.result import Result
 PROGRAM: Final = "calcA"
 COUNT: Final = 3
 
-Program = Annotated[str, Parameter(help="The program to run.")]
-Count = Annotated[int, Parameter(help="How many jobs.")]
+Program = Annotated[str, Parameter(help="Program to run.")]
+Count = Annotated[int, Parameter(help="Number of jobs.")]
 
 
 Client = Annotated[
@@ -52,7 +52,7 @@ def client(
 ) -> int:
     """waku client HOST PORT CLIENT_ID [DESIRED] [OPTIONS] [-- ARG…]
 
-    Three jobs of the program calcA, unless the options say otherwise. DESIRED is how many may run at once.
+    DESIRED is the number of jobs that may run at once.
 
     Examples:
       waku client 127.0.0.1 5000 desk-1
@@ -76,8 +76,8 @@ def clientx(
 ) -> int:
     """waku clientx CLIENT_ID HOST:PORT… [DESIRED_TOTAL] [OPTIONS] [-- ARG…]
 
-    DESIRED_TOTAL is how many jobs may run at once over all of them: each leader that serves has an even share. If one
-    is lost for longer than 10 s (WAKU_GRACE), the others adopt its jobs.
+    DESIRED_TOTAL is the number of jobs that may run at once, divided evenly among connected leaders. If a leader is
+    lost for longer than 10 s (WAKU_GRACE), the others adopt its jobs.
 
     Examples:
       waku clientx desk-1 127.0.0.1:5000 12
@@ -88,9 +88,7 @@ def clientx(
     if leaders and leaders[-1].isdecimal():
         total = int(leaders.pop())
     if not leaders:
-        raise ConfigError(
-            "clientx needs a leader's address", "write: waku clientx CLIENT_ID HOST:PORT… [DESIRED_TOTAL]"
-        )
+        raise ConfigError("no leader's address is given", "write: waku clientx CLIENT_ID HOST:PORT… [DESIRED_TOTAL]")
     tasks = _tasks(count, program_args)
     addresses = parse_addresses(",".join(leaders))
     return _run(addresses, client_id, total, program, tasks, job.options(), asking)
@@ -107,7 +105,8 @@ def _run(
 ) -> int:
     cap = asking.desired if desired is None else options_of(ClientSettings)["desired"].of_flag(desired)
     asking = replace(asking, leader=",".join(map(str, leaders)), client_id=client_id, cap=cap)
-    options["subject"] = options["subject"] or submit_subject(program)  # An old leader reads an empty one as `default`.
+    # An old leader takes an empty subject for `default`.
+    options["subject"] = options["subject"] or submit_subject(program)
     turn = {id(task): number for number, task in enumerate(tasks)}
 
     async def work() -> list[Result]:
@@ -121,7 +120,7 @@ def _run(
 
 
 def _tasks(count: int, args: Sequence[str]) -> list[Task]:
-    """Told apart by their last argument, 1 to the number of them, unless the arguments were given."""
+    """Each job's argument is its number, from 1 on, unless arguments are given."""
     if count < 1:
         raise ConfigError(f"--count is {count}, and must be 1 or more")
     return [Task(args=args or (str(number),)) for number in range(1, count + 1)]

@@ -1,6 +1,6 @@
-"""`waku send`: how does one file go to a node by line, and its result come back? (SPEC N6)
+"""`waku send`: how is one file sent to a node by line, and its result saved? (SPEC N6)
 
-The addresses are tried in their order: one that is busy, fails or is not there costs a sentence, and the next is asked.
+The addresses are tried in order. A busy, failing or unreachable node is reported, and the next one tried.
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ if TYPE_CHECKING:
 PORT = 9099
 _ZIP_END: Final = b"PK\x05\x06"
 _ZIP_END_BYTES: Final = 22
-"""Of the record at the end of a ZIP; its comment follows."""
+"""Size of the record at the end of a ZIP, before its comment."""
 _COMMENT_READ_BYTES: Final = 256
 
-Words = Annotated[str, Parameter(help="Addresses of nodes, host:port, and last of all the file.")]
+Words = Annotated[str, Parameter(help="Addresses of nodes, HOST:PORT, then the file.")]
 JobName = Annotated[
     str | None,
-    Parameter(name="--id", help="Id of the job: sent again, it is the same job. [default: a new one]"),
+    Parameter(name="--id", help="Id of the job. The same id and file are the same job. [default: a new UUID]"),
 ]
 Out = Annotated[str | None, Parameter(help="File for the result. [default: FILE.result.zip]")]
 Wait = Annotated[
     float,
-    Parameter(show_default=False, help="Seconds for which busy nodes are asked again. [default: 0]"),
+    Parameter(show_default=False, help="Seconds to retry while all nodes are busy. [default: 0]"),
 ]
 Timeout = Annotated[
     float,
-    Parameter(help="Seconds of silence after which the next node is tried; a node is silent while the job runs."),
+    Parameter(help="Seconds without an answer after which the next node is tried; the run time of the job counts."),
 ]
 TlsOn = Annotated[
     bool,
-    Parameter(name="--tls", negative="", show_default=False, help="The nodes speak TLS; believe whom the system does."),
+    Parameter(
+        name="--tls", negative="", show_default=False, help="Connect with TLS, and trust the authorities of the system."
+    ),
 ]
 Ca = Annotated[
-    str | None, Parameter(name="--ca", help="PEM file of those whose certificates are believed; means --tls.")
+    str | None, Parameter(name="--ca", help="PEM file of trusted authorities, in place of the system's; implies --tls.")
 ]
-Cert = Annotated[
-    str | None, Parameter(name="--cert", help="PEM file with a certificate to show, and its key; means --tls.")
-]
-Key = Annotated[str | None, Parameter(name="--key", help="PEM file with that key, if it is not beside it.")]
+Cert = Annotated[str | None, Parameter(name="--cert", help="PEM file with our certificate and its key; implies --tls.")]
+Key = Annotated[str | None, Parameter(name="--key", help="PEM file with the key, if --cert has none.")]
 
 
 @with_settings
@@ -78,8 +78,8 @@ def send(
 ) -> int:
     """waku send HOST:PORT… FILE [--id ID] [--out FILE] [--wait S] [--tls] [OPTIONS]
 
-    The result is FILE.result.zip. The addresses are tried in their order: one that is busy, fails or is not there is
-    told on stderr, and the next is asked. Exit code 1 if none of them did it, 5 if the last one could not be reached.
+    The result is FILE.result.zip. The addresses are tried in order: a busy, failing or unreachable node is reported on
+    stderr, and the next one tried. Exit code 1 if all failed, 5 if the last one was unreachable.
 
     Examples:
       waku send 127.0.0.1:9099 input.txt
@@ -88,7 +88,7 @@ def send(
     """
     logs.start(logged, quiet=True)
     if len(words) < 2:
-        raise ConfigError("a file and the node to send it to are needed", "write waku send HOST:PORT FILE")
+        raise ConfigError("a node's address and a file are needed", "write waku send HOST:PORT FILE")
     addresses = [parse_address(word, PORT) for word in words[:-1]]
     file = Path(words[-1])
     if not file.is_file():
@@ -110,7 +110,7 @@ def send(
 
 
 class _FileSending:
-    """One file on its way to one of several nodes."""
+    """Sends one file to one of several nodes."""
 
     def __init__(
         self, addresses: list[Address], job: str, file: Path, to: Path, tls: TlsContext | None, timeout_s: float
@@ -124,7 +124,7 @@ class _FileSending:
         self._timeout_s = timeout_s
 
     async def go(self, wait_s: float) -> None:
-        """Raises what the last of them said, if it is with none of them."""
+        """Raises the error of the last node if all fail."""
         clock = asyncio.get_running_loop().time
         until = clock() + wait_s
         while True:
@@ -133,11 +133,11 @@ class _FileSending:
                 return
             if clock() + retry_s > until:
                 raise error
-            say(f"all are busy: asking again in {retry_s:g} s")
+            say(f"all nodes are busy: next try in {retry_s:g} s")
             await asyncio.sleep(retry_s)
 
     async def _round(self) -> tuple[float, WakugumiError | None]:
-        """When to come again, if that may help, and why it was in vain; None if it was not."""
+        """Tries each node once. Returns seconds until a retry makes sense, or infinity, and the last error or None."""
         retry_s, last = math.inf, None
         for address in self._addresses:
             try:
@@ -149,7 +149,7 @@ class _FileSending:
             else:
                 if isinstance(answer, Ok):
                     if since := _kept_since(self._to):
-                        say(f"{address} had this answer already, since {since}: the job did not run again")
+                        say(f"{address} has had this answer since {since}: the job did not run again")
                     return 0.0, None
                 if isinstance(answer, Busy):
                     retry_s = min(retry_s, answer.retry_s)
@@ -161,7 +161,7 @@ class _FileSending:
 
 
 def _kept_since(path: Path) -> str:
-    """What the comment of a ZIP says of that; empty if the job ran for this request."""
+    """The time in the comment of a ZIP; empty if the job ran for this request."""
     with open(path, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _COMMENT_READ_BYTES))
         _, end, rest = file.read().rpartition(_ZIP_END)
@@ -171,11 +171,11 @@ def _kept_since(path: Path) -> str:
 
 def _refused(address: Address, answer: Busy | Err) -> Refused:
     if isinstance(answer, Busy):
-        return Refused("busy", f"{address} is busy, and says to come again in {answer.retry_s} s")
+        return Refused("busy", f"{address} is busy, and accepts a retry in {answer.retry_s} s")
     if answer.exit_code is not None:
         return Refused("exit", f"the program failed at {address} with exit code {answer.exit_code}", "")
     code, colon, text = answer.message.partition(": ")
-    return Refused(code if colon else "worker-error", f"{address} says: {text or answer.message}")
+    return Refused(code if colon else "worker-error", f"{address} answered: {text or answer.message}")
 
 
 def _context(ca: str | None, cert: str | None, key: str | None) -> TlsContext:

@@ -1,4 +1,4 @@
-"""`waku submit`: how are jobs left with a leader? Their ids are printed once it has them, and it keeps the results."""
+"""`waku submit`: how are jobs submitted without waiting? Their ids are printed once the leader has them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from wakugumi.app import logs
 from wakugumi.app.flags import with_settings
-from wakugumi.app.options import ProgramArgs, Submitting
+from wakugumi.app.options import ProgramArgs, ProgramName, Submitting
 from wakugumi.app.show.output import json_out, lines_out
 from wakugumi.app.show.progress import shown_transfers
 from wakugumi.app.stoppable import run
@@ -23,18 +23,20 @@ from wakugumi.roles.client.job import Job
 
 @with_settings
 def submit(
-    program: str,
+    program: ProgramName,
     /,
     *,
-    job_id: Annotated[str | None, Parameter(name="--id", help="The job's id: a UUID, or a name of your own.")] = None,
-    count: Annotated[int, Parameter(help="How many jobs like this.")] = 1,
+    job_id: Annotated[
+        str | None, Parameter(name="--id", help="Id of the job: a UUID, or a name of your own. [default: a new UUID]")
+    ] = None,
+    count: Annotated[int, Parameter(help="Number of equal jobs.")] = 1,
     job: JobFlags = JOB,
     client: Submitting,
     program_args: ProgramArgs,
 ) -> int:
     """waku submit PROGRAM [--file F]… [--cached ID/NAME]… [--id ID] [--count N] [OPTIONS] [-- ARG…]
 
-    An id of your own makes a job idempotent: handed in again, it is the same job.
+    The leader keeps the results: see `waku jobs wait`. A job that is submitted again with the same --id runs once.
 
     Examples:
       waku submit calcA --file input.txt -- --mode=fast
@@ -44,7 +46,7 @@ def submit(
     """
     logs.start(client, quiet=True)
     if count < 1 or (job_id is not None and count > 1):
-        raise ConfigError(f"--count is {count}: it is 1 or more, and an --id names one job alone")
+        raise ConfigError(f"--count is {count}, and must be 1 or more; with --id only 1")
     how = client.output
     options = job.options(program_args)
 

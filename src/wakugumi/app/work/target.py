@@ -1,7 +1,7 @@
-"""Where do the jobs of this command run? On a leader's grid if one is named, otherwise right here.
+"""Where do the jobs of a command run? On the grid of a named leader, otherwise on this machine.
 
-Here the program is any file that can be run; on a grid it is a name, and the workers have the file. Both give the same
-Grid, so the rest of a command does not care.
+On this machine the program is any executable file; on a grid it is a name, and the workers have the file. Both are the
+same Grid to the rest of a command.
 """
 
 from __future__ import annotations
@@ -19,29 +19,28 @@ from wakugumi.limits.client import UNFINISHED_PER_CLIENT_MAX
 from wakugumi.roles.client.grid import Grid, connect
 
 CONNECT_WITHIN_S: Final = 2.0
-"""A person waits for it: long enough for a leader that is just starting, short enough to see a typing error."""
+"""Long enough for a leader that is just starting, short enough for a person with a typing error."""
 
 
 class JobTarget(NamedTuple):
-    """Where, and what: all that is decided before the first job."""
+    """Place and program of a command's jobs."""
 
     client: ClientSettings
     program: str
-    """What the jobs call it."""
+    """Its name in the jobs."""
     path: str
-    """Its file, if the jobs run here."""
+    """Its file, if the jobs run on this machine; else empty."""
     parallel: int
-    """How many may run at once."""
+    """Number of jobs that may run at once."""
 
     @property
     def leader(self) -> str:
-        """Its address, or several with commas; empty if the jobs run here."""
+        """Address of the leader, or several with commas; empty if the jobs run on this machine."""
         return self.client.leader
 
 
 def choose(program: str, client: ClientSettings, slots: int | None = None) -> JobTarget:
-    """Right here there are so many `slots`, or those of the settings. Raises ConfigError if the program cannot be run
-    there."""
+    """`slots` replaces the slots of the settings on this machine. Raises ConfigError if the program cannot run."""
     if client.leader:
         try:
             check_exec_name(program)
@@ -57,7 +56,7 @@ def choose(program: str, client: ClientSettings, slots: int | None = None) -> Jo
 
 @asynccontextmanager
 async def connected(client: ClientSettings, unfinished_max: int = UNFINISHED_PER_CLIENT_MAX) -> AsyncIterator[Grid]:
-    """A grid's leaders: those that are named, or the one on this machine. Raises Refused("no-leader")."""
+    """A grid of the named leaders, or of the one on this machine. Raises Refused("no-leader")."""
     async with connect(
         client.leader or LEADER_HERE,
         client_id=client.client_id or None,

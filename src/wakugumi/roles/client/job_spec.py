@@ -82,7 +82,7 @@ def takes(options: type) -> Callable[[F], F]:
         Parameter(name, Parameter.KEYWORD_ONLY, default=_NOT_GIVEN.get(name), annotation=hint.__origin__)
         for name, hint in options.__annotations__.items()
     ]
-    about = "".join(f"\n    {name}: {option.help}" for name, option in told.items())
+    about = "".join(f"\n    {name}: {option.help_with_default}" for name, option in told.items())
 
     def mark(call: F) -> F:
         own = signature(call)

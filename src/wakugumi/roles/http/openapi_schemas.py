@@ -92,7 +92,7 @@ JOB_PARAMETERS: Final = (
         "Whose job it is.",
         {"type": "string", "minLength": 1, "maxLength": CLIENT_ID_CHARS_MAX, "pattern": _PRINTABLE},
     ),
-    *(_query(option.form, option.help, _schema(option)) for option in OPTIONS.values() if option.form),
+    *(_query(option.form, option.help_with_default, _schema(option)) for option in OPTIONS.values() if option.form),
     _header("Waku-Client", "Whose job it is, if the query does not say.", {"type": "string", "pattern": "^[ -~]+$"}),
 )
 REQUEST: Final = _header(
