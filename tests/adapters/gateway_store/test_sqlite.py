@@ -16,9 +16,10 @@ from uuid import uuid4
 
 import pytest
 
-from wakugumi.adapters.gateway_store import sqlite
+from wakugumi.adapters.gateway_store import sqlite, sqlite_file
 from wakugumi.adapters.gateway_store.interface import GatewayJob
-from wakugumi.adapters.gateway_store.sqlite import FILE_NAME, SqliteGatewayStore
+from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
+from wakugumi.adapters.gateway_store.sqlite_file import FILE_NAME
 from wakugumi.adapters.http.spool import Content
 from wakugumi.core.ids import JobId
 from wakugumi.errors import ConfigError, Refused
@@ -55,30 +56,10 @@ async def test_another_process_that_closes_the_file_leaves_the_write_ahead_log_o
         await one.close()
 
 
-@pytest.mark.parametrize("is_link", [True, False])
-async def test_what_is_no_file_is_left_alone(tmp_path: Path, is_link: bool) -> None:
-    path, other = tmp_path / "state" / FILE_NAME, tmp_path / "other"
-    path.parent.mkdir()
-    if is_link:
-        path.symlink_to(other)
-    else:
-        path.mkdir()
-    with pytest.raises(ConfigError, match="cannot be used"):
-        SqliteGatewayStore(path.parent)
-    assert not other.exists()
-
-
-async def test_the_file_is_for_its_user_alone(tmp_path: Path) -> None:
-    store = SqliteGatewayStore(tmp_path)
-    modes = {name: (tmp_path / name).stat().st_mode & 0o777 for name in os.listdir(tmp_path)}
-    assert modes == dict.fromkeys((FILE_NAME, f"{FILE_NAME}-shm", f"{FILE_NAME}-wal", "reserve"), 0o600)
-    await store.close()
-
-
 async def test_the_write_ahead_log_stays_bounded_while_others_never_leave_it_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "_WAL_KEPT_BYTES", MIB // 2)
+    monkeypatch.setattr(sqlite_file, "WAL_KEPT_BYTES", MIB // 2)
     monkeypatch.setattr(sqlite, "_WAL_MAX_BYTES", MIB)
     store = SqliteGatewayStore(tmp_path)
     log = tmp_path / f"{FILE_NAME}-wal"
@@ -144,22 +125,6 @@ async def test_the_oldest_of_an_owner_are_found_without_sorting_all_of_them(tmp_
     assert "open_jobs" in plan
     assert "TEMP B-TREE" not in plan
     await store.close()
-
-
-async def test_a_file_of_the_first_version_is_brought_up_to_this_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(sqlite, "_MIGRATIONS", sqlite._MIGRATIONS[:1])
-        patch.setattr(sqlite, "VERSION", 1)
-        old = SqliteGatewayStore(tmp_path)
-        kept, _ = await old.add(a_row())
-        await old.close()
-    new = SqliteGatewayStore(tmp_path)
-    assert rows(tmp_path, "PRAGMA user_version") == [(sqlite.VERSION,)]
-    assert await new.get(kept.job) == kept
-    assert await new.orphans(10) == [kept.job]
-    await new.close()
 
 
 @pytest.mark.spec("G5")
@@ -285,7 +250,7 @@ async def test_a_store_that_cannot_be_opened_leaves_no_connection_open(
             raise OSError(errno.EIO, "no")
 
     monkeypatch.setattr(sqlite3, "connect", noted)
-    monkeypatch.setattr(sqlite, "sync_folder", fails)
+    monkeypatch.setattr(sqlite_file, "sync_folder", fails)
     with pytest.raises(ConfigError):
         SqliteGatewayStore(tmp_path)
     assert len(made) == 2

@@ -23,7 +23,6 @@ QUEUED: Final = "queued"
 RUNNING: Final = "running"
 DONE: Final = "done"
 FAILED: Final = "failed"
-STATES: Final = (QUEUED, RUNNING, DONE, FAILED)
 
 
 class GatewayJob(msgspec.Struct, frozen=True):

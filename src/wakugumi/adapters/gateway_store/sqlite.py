@@ -7,9 +7,6 @@ before. `tidy` moves pages, on a connection of its own, so that no commit does.
 
 Leases count the time since the machine was started, and hold for that start alone: a change of the machine's clock ends
 no lease, and a restart ends all of them. Times that people read, and ages of days, are by the machine's clock.
-
-Only SQLite opens the file. Closing a file releases all locks of the process on it, and these locks keep a gateway that
-ends from removing the write-ahead log under the others.
 """
 
 from __future__ import annotations
@@ -21,7 +18,6 @@ import logging
 import math
 import os
 import sqlite3
-import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,98 +26,28 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from wakugumi.adapters.files import sync_folder
-from wakugumi.adapters.gateway_store.interface import (
-    DONE,
-    FAILED,
-    QUEUED,
-    RUNNING,
-    GatewayJob,
-    OpenJob,
-    Totals,
-)
-from wakugumi.adapters.http.spool import Content
+from wakugumi.adapters.gateway_store.interface import GatewayJob, OpenJob, Totals
+from wakugumi.adapters.gateway_store.rows import COLUMNS, data_of, read_row, row_values
+from wakugumi.adapters.gateway_store.sqlite_file import FILE_NAME, open_file
 from wakugumi.adapters.journal.disk_reserve import DiskRoom
 from wakugumi.adapters.journal.file import BUSY_TIMEOUT_S, SQL_ERRORS, file_use, is_full, make_folder
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.loop.threads import beside
 from wakugumi.adapters.programs.linux import boot_id
 from wakugumi.core.ids import JobId
-from wakugumi.errors import ConfigError, Refused
+from wakugumi.errors import Refused
 from wakugumi.limits.units import MIB
 
 log = logging.getLogger("wakugumi.gateway")
 
 T = TypeVar("T")
 
-FILE_NAME: Final = "gateway.sqlite"
-APPLICATION_ID: Final = 0x57616B47
-"""`WakG`: tells the file from other files of SQLite."""
 
-_MIGRATIONS: Final = (
-    (
-        # Searched values have a column; `told` is all else but the contents, which stand last: a look at the state of a
-        # job does not read them.
-        """CREATE TABLE job(
-            id BLOB PRIMARY KEY, version INTEGER, state INTEGER, owner TEXT, accepted_at REAL, changed_at REAL,
-            kept_bytes INTEGER, told BLOB, body BLOB, answer BLOB)""",
-        "CREATE INDEX open_jobs ON job(owner, state) WHERE state < 2",
-        "CREATE INDEX ended_jobs ON job(changed_at, kept_bytes) WHERE state >= 2",
-        "CREATE TABLE gateway(owner TEXT PRIMARY KEY, until REAL)",
-    ),
-    (
-        # The oldest jobs of an owner are found without sorting all of its jobs.
-        "DROP INDEX open_jobs",
-        "CREATE INDEX open_jobs ON job(owner, accepted_at, state) WHERE state < 2",
-    ),
-    (
-        # A gateway of an earlier version that still runs on this file renews no lease and takes over no job.
-        "DROP TABLE gateway",
-        "CREATE TABLE lease(owner TEXT PRIMARY KEY, boot TEXT, until REAL)",
-    ),
-    (
-        # Bodies of open jobs are counted without reading their rows. Bodies in files of an earlier version are counted
-        # from the next change of their rows on.
-        "UPDATE job SET kept_bytes = coalesce(length(body), 0) WHERE state < 2",
-        "DROP INDEX open_jobs",
-        "CREATE INDEX open_jobs ON job(owner, accepted_at, state, kept_bytes) WHERE state < 2",
-    ),
-)
-"""Statements that turn version n - 1 into version n, in order; the version of a file is `PRAGMA user_version`."""
-VERSION: Final = len(_MIGRATIONS)
-
-_STATES: Final = {QUEUED: 0, RUNNING: 1, DONE: 2, FAILED: 3}
-_STATE_NAMES: Final = tuple(_STATES)
-_COLUMNS: Final = "id, version, state, owner, accepted_at, changed_at, told"
-_WAL_KEPT_BYTES: Final = 32 * MIB
-"""Size to which the write-ahead log is cut when it starts anew."""
 _WAL_MAX_BYTES: Final = 64 * MIB
 """Size from which writers wait a moment for a restart of the log: under constant writes it never starts anew by
 itself."""
 _RESTART_S: Final = 0.25
 """Longest wait for a moment without readers and writers: otherwise the next `tidy` tries again."""
-
-
-class _RowExtras(msgspec.Struct, array_like=True):
-    """Fields that no query uses."""
-
-    name: str
-    group: str
-    is_async: bool
-    key: str
-    query: str
-    headers: dict[str, str]
-    tries: int
-    status: int
-    head: dict[str, str]
-    body: tuple[int, str] | None
-    answer: tuple[int, str] | None
-    """Size and file of body and answer; the file is empty if the content is in the row."""
-    request: str = ""
-
-
-_encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(_RowExtras).decode
 
 
 class SqliteGatewayStore:
@@ -149,9 +75,9 @@ class SqliteGatewayStore:
         # The clock stands still while the machine sleeps, as all of its gateways do: none of them is dead after that.
         self._uptime = uptime or (time.monotonic if self._boot else time.time)
         with contextlib.ExitStack() as undo:
-            self._base = _open(self._path)
+            self._base = open_file(self._path)
             undo.callback(self._base.close)
-            self._aside = _open(self._path)
+            self._aside = open_file(self._path)
             """A second connection for long work: moving the write-ahead log, and counting. It blocks no other call."""
             undo.callback(self._aside.close)
             self._room.prepare(file_use(self._aside))
@@ -170,8 +96,8 @@ class SqliteGatewayStore:
     async def get(self, job: JobId, *, contents: bool = True) -> GatewayJob | None:
         columns = "body, answer" if contents else "NULL, NULL"
         with self._told():
-            found = self._base.execute(f"SELECT {_COLUMNS}, {columns} FROM job WHERE id = ?", (job,)).fetchone()  # noqa: S608 - our own words
-        return None if found is None else _row(found)
+            found = self._base.execute(f"SELECT {COLUMNS}, {columns} FROM job WHERE id = ?", (job,)).fetchone()  # noqa: S608 - our own words
+        return None if found is None else read_row(found)
 
     async def add(self, row: GatewayJob) -> tuple[GatewayJob, bool]:
         now = self._clock()
@@ -179,7 +105,7 @@ class SqliteGatewayStore:
         with self._told():
             added = self._base.execute(
                 "INSERT INTO job VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                (*_values(new), _data(new.body), _data(new.answer)),
+                (*row_values(new), data_of(new.body), data_of(new.answer)),
             ).rowcount
         if added == 1:
             return new, True
@@ -190,12 +116,12 @@ class SqliteGatewayStore:
         new = msgspec.structs.replace(
             new, version=old.version + 1, accepted_at=old.accepted_at, changed_at=self._clock()
         )
-        job, version, *values = _values(new)
+        job, version, *values = row_values(new)
         sets = "version = ?, state = ?, owner = ?, accepted_at = ?, changed_at = ?, kept_bytes = ?, told = ?"
         for column, before, after in (("body", old.body, new.body), ("answer", old.answer, new.answer)):
             if before is not after:  # A content that stays is not written again.
                 sets += f", {column} = ?"
-                values.append(_data(after))
+                values.append(data_of(after))
         with self._told():
             changed = self._execute(
                 f"UPDATE job SET {sets} WHERE id = ? AND version = ?",  # noqa: S608 - our own words
@@ -250,11 +176,11 @@ class SqliteGatewayStore:
         before = math.inf if age_s is None else self._clock() - age_s
         with self._told():
             found = self._base.execute(
-                f"SELECT {_COLUMNS}, NULL, NULL FROM job WHERE state >= 2 AND changed_at <= ? "  # noqa: S608 - our own words
+                f"SELECT {COLUMNS}, NULL, NULL FROM job WHERE state >= 2 AND changed_at <= ? "  # noqa: S608 - our own words
                 "ORDER BY changed_at LIMIT ?",
                 (before, most),
             ).fetchall()
-        return [_row(one) for one in found]
+        return [read_row(one) for one in found]
 
     async def totals(self) -> Totals:
         def count() -> Totals:
@@ -390,109 +316,6 @@ class SqliteGatewayStore:
         if getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
             return Refused("busy", "another process holds the gateway's state", "come again")
         return Refused("worker-error", f"the gateway's state cannot be used: {error}", "look at the gateway's disk")
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    """Raises ConfigError."""
-    try:
-        _make_file(path)
-        base = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-        with contextlib.ExitStack() as undo:
-            undo.callback(base.close)
-            base.execute("PRAGMA journal_mode = WAL")
-            base.execute("PRAGMA synchronous = NORMAL")
-            base.execute("PRAGMA wal_autocheckpoint = 0")
-            base.execute(f"PRAGMA journal_size_limit = {_WAL_KEPT_BYTES}")
-            base.execute("PRAGMA secure_delete = OFF")
-            _make(base, path)
-            sync_folder(path.parent)
-            undo.pop_all()
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be used for the gateway's state: {error.strerror or error}") from None
-    except SQL_ERRORS as error:
-        raise ConfigError(
-            f"{path} cannot be used for the gateway's state: {error}", "name another folder with --state DIR"
-        ) from None
-    return base
-
-
-def _make_file(path: Path) -> None:
-    """Makes the file for this user alone, if it is not there. An existing file may have locks of this process, and is
-    not opened. Raises OSError."""
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        if not stat.S_ISREG(path.lstat().st_mode):
-            raise OSError(errno.EEXIST, "it is no file") from None
-
-
-def _make(base: sqlite3.Connection, path: Path) -> None:
-    """Makes or migrates the tables, in one transaction, for two gateways may start at once."""
-    base.execute("BEGIN IMMEDIATE")
-    application = base.execute("PRAGMA application_id").fetchone()[0]
-    version = base.execute("PRAGMA user_version").fetchone()[0]
-    is_new = application == 0 and base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
-    if not is_new and (application != APPLICATION_ID or version > VERSION):
-        raise ConfigError(
-            f"{path} is not the state of a gateway of this version", "name another folder with --state DIR"
-        )
-    if is_new or version < VERSION:
-        for migration in _MIGRATIONS[0 if is_new else version :]:
-            for statement in migration:
-                base.execute(statement)
-        base.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        base.execute(f"PRAGMA user_version = {VERSION}")
-    base.execute("COMMIT")
-
-
-def _values(row: GatewayJob) -> tuple[object, ...]:
-    told = _RowExtras(
-        row.name,
-        row.group,
-        row.is_async,
-        row.key,
-        row.query,
-        row.headers,
-        row.tries,
-        row.status,
-        row.head,
-        None if row.body is None else (row.body.size, row.body.file),
-        None if row.answer is None else (row.answer.size, row.answer.file),
-        row.request,
-    )
-    content = row.answer if row.is_final else row.body
-    kept_bytes = 0 if content is None else content.size
-    state = _STATES[row.state]
-    return row.job, row.version, state, row.owner, row.accepted_at, row.changed_at, kept_bytes, _encode(told)
-
-
-def _data(content: Content | None) -> bytes | None:
-    return None if content is None else content.data
-
-
-def _row(found: tuple[bytes, int, int, str, float, float, bytes, bytes | None, bytes | None]) -> GatewayJob:
-    job, version, state, owner, accepted_at, changed_at, encoded, body, answer = found
-    told = _decode(encoded)
-    return GatewayJob(
-        job=JobId(job),
-        name=told.name,
-        owner=owner,
-        state=_STATE_NAMES[state],
-        group=told.group,
-        is_async=told.is_async,
-        key=told.key,
-        query=told.query,
-        headers=told.headers,
-        body=None if told.body is None else Content(told.body[0], body, told.body[1]),
-        tries=told.tries,
-        status=told.status,
-        head=told.head,
-        answer=None if told.answer is None else Content(told.answer[0], answer, told.answer[1]),
-        version=version,
-        accepted_at=accepted_at,
-        changed_at=changed_at,
-        request=told.request,
-    )
 
 
 def _sync(path: str) -> None:
