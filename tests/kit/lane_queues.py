@@ -26,16 +26,16 @@ class Queues:
     def worker(self, name: str, *patterns: str, slots: int = 0) -> WorkerRecord:
         worker = self.roster.add(WorkerId(name.encode().ljust(16)))
         worker.slots = slots
-        worker.call(name)
+        worker.set_name(name)
         wanted = tuple(parse_pattern(pattern) for pattern in patterns or (">",))
-        self.lanes.table.pools_came(self.roster.connect(worker, ConnId(worker.number), wanted))
+        self.lanes.table.pools_added(self.roster.connect(worker, ConnId(worker.number), wanted))
         return worker
 
     def lose(self, worker: WorkerRecord) -> None:
-        self.lanes.leaves(worker)
+        self.lanes.worker_leaves(worker)
         worker.away_until = 0.0
         worker.jobs.clear()
-        self.lanes.table.pools_went(self.roster.disconnect(worker))
+        self.lanes.table.pools_removed(self.roster.disconnect(worker))
         self.roster.remove(worker)
 
     def client(self, name: str, cap: int = 1_000) -> ClientRecord:
@@ -43,14 +43,25 @@ class Queues:
         client.cap = cap
         return client
 
-    def push(self, names: str, lane: str = "calc", *, first: bool = False, wants: Requirements | None = None) -> None:
+    def push(
+        self, names: str, lane: str = "calc", *, first: bool = False, requirements: Requirements | None = None
+    ) -> None:
         """Queue jobs. The letter says whose they are."""
         for name in names.split():
             client = self.clients.get(name[0]) or self.client(name[0])
             subject = parse_subject(f"job.assign.{lane}")
             now = self.roster.now
             job = JobRecord(
-                JobId(name.encode().ljust(16)), client, subject, lane, 1.0, now, b"", (), since=now, wants=wants
+                JobId(name.encode().ljust(16)),
+                client,
+                subject,
+                lane,
+                1.0,
+                now,
+                b"",
+                (),
+                since=now,
+                requirements=requirements,
             )
             self.jobs[name] = job
             self.lanes.push(job, first=first)
@@ -64,7 +75,7 @@ class Queues:
         for name in names:
             client = self.jobs[name].client
             client.in_flight -= 1
-            self.lanes.room_came(client)
+            self.lanes.room_freed(client)
 
     def give(self, worker: WorkerRecord, credit: int) -> None:
         worker.credit += credit
@@ -100,8 +111,10 @@ def keyed(queues: Queues, wanted: WorkerRecord, but_not: str = "", subject: Subj
     """A key whose home is this worker."""
     lane = queues.lanes.lane(subject) or queues.lanes.table.open(subject)
     for number in range(1_000):
-        wants = Requirements(key=f"key {number}")
-        probe = JobRecord(JobId(b"probe"), ClientRecord(ClientId("p")), CALC, "calc", 1.0, 0.0, b"", (), wants=wants)
-        if wants.key != but_not and queues.lanes.picker.home_of(lane, probe) is wanted:
-            return wants
+        requirements = Requirements(key=f"key {number}")
+        probe = JobRecord(
+            JobId(b"probe"), ClientRecord(ClientId("p")), CALC, "calc", 1.0, 0.0, b"", (), requirements=requirements
+        )
+        if requirements.key != but_not and queues.lanes.picker.home_of(lane, probe) is wanted:
+            return requirements
     raise AssertionError("no such key")

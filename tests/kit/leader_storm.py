@@ -473,8 +473,8 @@ class Storm:
     def needed(self) -> set[str]:
         """By jobs that are to be done or may be requeued, and by results that somebody may ask for."""
         letters = self.leader.clients.dead.letters.keys()
-        wants = [self.leader.jobs[job].wants for job in self.open | letters]
-        files = {file for asked in wants if asked is not None for file in asked.files}
+        requirements = [self.leader.jobs[job].requirements for job in self.open | letters]
+        files = {file for asked in requirements if asked is not None for file in asked.files}
         return files | {blob for record in self.result.values() for blob in record.blobs}
 
     def _judge_keep(self, record: LeaderKeep) -> None:
@@ -558,15 +558,22 @@ class Storm:
         assert is_simple(job) or not known.remote, "it takes simple jobs only"
         if effect.job not in self.loaded:
             self._judge_shunned(known.worker, job, slots)
-        assert known.runs_unnamed or job.wants is None or not job.wants.unnamed, "it has no program for it"
-        assert known.env or job.wants is None or not job.wants.env, "it would run something else"
+        assert known.runs_unnamed or job.requirements is None or not job.requirements.unnamed, (
+            "it has no program for it"
+        )
+        assert known.env or job.requirements is None or not job.requirements.env, "it would run something else"
         owner = owner_of(effect.subject)
         if owner is None:
             assert any(matches(pattern, effect.subject) for pattern in known.patterns)
         else:
             assert owner == known.worker, "a part of a broadcast is its worker's alone"
-        if job.wants is not None and job.wants.blobs and not known.blobs and effect.job not in self.loaded:
-            assert not any(it.blobs for it in self.leader.roster.audience(effect.subject, job.wants)), (
+        if (
+            job.requirements is not None
+            and job.requirements.blobs
+            and not known.blobs
+            and effect.job not in self.loaded
+        ):
+            assert not any(it.blobs for it in self.leader.roster.audience(effect.subject, job.requirements)), (
                 "one that knows no blobs was given some, although another one serves"
             )
         self.runs[known.worker][effect.job] = None
@@ -575,9 +582,9 @@ class Storm:
 
     def _judge_shunned(self, worker: WorkerId, job: JobRecord, slots: int) -> None:
         tried = self.leader.lifecycle.tried.get(job.id, Tried())
-        others = self.leader.roster.audience(job.subject, without_shuns(job.wants))
+        others = self.leader.roster.audience(job.subject, without_shuns(job.requirements))
         others = [it for it in others if it.slots >= slots or slots == 1]
-        others = [it for it in others if it.blobs or job.wants is None or not job.wants.blobs]
+        others = [it for it in others if it.blobs or job.requirements is None or not job.requirements.blobs]
         if worker in tried.lack:
             assert all(it.id in tried.lack for it in others), "it goes where its program is not, and another one serves"
         elif worker in tried.sick and any(it.id not in {*tried.sick, *tried.lack} for it in others):
@@ -791,7 +798,7 @@ def _claimed(leader: LeaderMachine) -> dict[tuple[JobId, WorkerId], tuple[object
     answers = [answer for claim in leader.orphans.by_job.values() for answer in claim.answers]
     return {
         (it.job, by.worker): (by.patterns, it.ok, it.reason, it.payload, it.blobs, it.begun, it.request)
-        for by, it in ((answer.by, answer.said) for answer in answers)
+        for by, it in ((answer.by, answer.ack) for answer in answers)
     }
 
 
@@ -812,7 +819,7 @@ def _same_jobs(before: LeaderMachine, after: LeaderMachine) -> None:
             "retries",
         ):
             assert getattr(job, field) == getattr(was, field), field
-        assert without_shuns(job.wants) == without_shuns(was.wants)
+        assert without_shuns(job.requirements) == without_shuns(was.requirements)
         assert job.client.id == was.client.id
         assert job.state == was.state or {job.state, was.state} == {JobState.QUEUED, JobState.BACKOFF}
         assert (job.worker.id if job.worker else None) == (was.worker.id if was.worker else None)

@@ -339,19 +339,19 @@ class ClientEnd(_End):
         job: JobId | None = None,
         payload: bytes = b"request",
         retries: int = 0,
-        wants: Requirements | None = None,
+        requirements: Requirements | None = None,
         request: bytes = b"",
     ) -> JobId:
         """Submit a job, by default a new one. What comes of it is to be taken."""
         if job is None:
             job = self.world.new_job()
-        asked = (subject(word), word, TIMEOUT_S, payload, retries, wants)
+        asked = (subject(word), word, TIMEOUT_S, payload, retries, requirements)
         self.world.hear(ev.Submitted(self.conn, job, *asked, request=request))
         return job
 
-    def submits(self, count: int, word: str = "calc", wants: Requirements | None = None) -> list[JobId]:
+    def submits(self, count: int, word: str = "calc", requirements: Requirements | None = None) -> list[JobId]:
         """Submit new jobs, and take their receipts."""
-        jobs = [self.submit(word, wants=wants) for _ in range(count)]
+        jobs = [self.submit(word, requirements=requirements) for _ in range(count)]
         if not self.old:
             for job in jobs:
                 self.gets_receipt(job)

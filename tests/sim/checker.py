@@ -339,7 +339,7 @@ class Checker:
                 continue
             for known in members_of(leader.machine.roster.pools_for(job.subject)):
                 has = self._world.health.has(self._world.worker_called(known.label).number, job.program)
-                fits = job.wants is None or job.wants.slots in (1, *range(known.slots + 1))
+                fits = job.requirements is None or job.requirements.slots in (1, *range(known.slots + 1))
                 if has and fits and known.joined_at < now:
                     self.broken(record.job, f"its program is unknown, and {known.label} has it")
             if owner_of(job.subject) is None:
@@ -347,7 +347,7 @@ class Checker:
 
     def _nobody_comes_back_with(self, leader: Leader, job: JobRecord) -> None:
         """The job's program is said to be unknown."""
-        now, slots = self._world.clock.now, 1 if job.wants is None else job.wants.slots
+        now, slots = self._world.clock.now, 1 if job.requirements is None else job.requirements.slots
         left_at = {it.label: it.spent_at for it in leader.machine.roster.gone.values()}
         started_at = leader.machine.started_at
         # It was open when the leader was started anew.
@@ -615,5 +615,5 @@ class Checker:
 
 def _needs(leader: Leader, job: JobRecord) -> set[str]:
     is_open = job.state is not DONE or job in leader.machine.clients.dead
-    inputs = set() if job.wants is None or not is_open else set(job.wants.files)
+    inputs = set() if job.requirements is None or not is_open else set(job.requirements.files)
     return inputs.union(leader.world.blobs_of(job.result)) if type(job.result) is bytes else inputs

@@ -141,8 +141,8 @@ MUTANTS: Final = (
     Mutant(
         "others-not-called-off",
         "leader/jobs/lifecycle",
-        "        if job.also or job.worker is not by:\n            self._call_off(job)",
-        "        if job.also:\n            self._call_off(job)",
+        "        if job.former_workers or job.worker is not by:\n            self._call_off(job)",
+        "        if job.former_workers:\n            self._call_off(job)",
         "a program whose job was cancelled is not told to stop",
     ),
     Mutant(
@@ -370,7 +370,7 @@ MUTANTS: Final = (
     Mutant(
         "wants-not-kept",
         "leader/journal/recovery",
-        "            job.requeued,\n            without_shuns(job.wants),\n",
+        "            job.requeued,\n            without_shuns(job.requirements),\n",
         "            job.requeued,\n            None,\n",
         "a job that was moved in the journal has forgotten what it needs for",
     ),
@@ -430,8 +430,8 @@ MUTANTS: Final = (
     Mutant(
         "inputs-held-after-cancel",
         "leader/jobs/lifecycle",
-        "        if job.wants is not None and not dead:\n            self.holds.end(job)\n",
-        "        if job.wants is not None and not dead and by is not None:\n            self.holds.end(job)\n",
+        "        if job.requirements is not None and not dead:\n            self.holds.end(job)\n",
+        "        if job.requirements is not None and not dead and by is not None:\n            self.holds.end(job)\n",
         "what a cancelled job named is held for ever",
     ),
     Mutant(

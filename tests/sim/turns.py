@@ -37,7 +37,7 @@ class Turns:
         self._passed = {subject: self._passed.get(subject, Counter()) for subject in after}
         for job in jobs:
             self._passed.pop(job.subject, None)
-            if job.worker is not None and (job.wants is None or job.wants.slots == 1):
+            if job.worker is not None and (job.requirements is None or job.requirements.slots == 1):
                 for lane in waits:
                     if lane is not None and lane.subject != job.subject and _hears(job.worker, lane):
                         self._pass(lane.subject, job)

@@ -435,7 +435,7 @@ def _gist(job: JobRecord | None) -> tuple[object, ...] | None:
         job.program,
         job.timeout_s,
         job.retries,
-        without_shuns(job.wants),
+        without_shuns(job.requirements),
         job.attempts,
         job.digest,
         [(attempt.worker_id, attempt.outcome) for attempt in job.history],

@@ -30,7 +30,7 @@ def world() -> Iterator[World]:
 @pytest.mark.spec("G1")
 def test_a_node_gets_simple_jobs_and_the_others_wait_for_a_worker(world: World) -> None:
     desk, node = world.client(), world.worker("node", credit=9, is_node=True)
-    first, simple, last = desk.submits(1)[0], desk.submits(1, wants=SIMPLE)[0], desk.submits(1)[0]
+    first, simple, last = desk.submits(1)[0], desk.submits(1, requirements=SIMPLE)[0], desk.submits(1)[0]
     node.gets(simple)
     assert "known by address cannot be told it" in world.reasons(first)[0]
     worker = world.worker("worker", credit=9)
@@ -41,7 +41,7 @@ def test_a_node_gets_simple_jobs_and_the_others_wait_for_a_worker(world: World) 
 def test_workers_and_nodes_are_one_roster(world: World) -> None:
     desk = world.client()
     node, worker = world.worker("node", credit=2, is_node=True), world.worker("worker", credit=3)
-    jobs = desk.submits(5, wants=SIMPLE)
+    jobs = desk.submits(5, requirements=SIMPLE)
     assert [len(worker.gets_some()), len(node.gets_some())] == [3, 2]
     assert len(jobs) == 5
 
@@ -50,9 +50,9 @@ def test_a_simple_job_that_comes_later_passes_those_that_no_node_can_be_told(wor
     desk, other = world.client(), world.client("other")
     waiting = desk.submits(3)
     node = world.worker("node", credit=1, is_node=True)
-    (simple,) = other.submits(1, wants=SIMPLE)
+    (simple,) = other.submits(1, requirements=SIMPLE)
     node.gets(simple)
-    (own,) = desk.submits(1, wants=SIMPLE)
+    (own,) = desk.submits(1, requirements=SIMPLE)
     node.credit(1)
     node.gets(own)
     world.worker("worker", credit=3).gets(*waiting)
@@ -64,13 +64,13 @@ def test_any_number_of_jobs_that_no_node_can_be_told_lets_a_simple_one_pass(
     world: World, many: Requirements | None
 ) -> None:
     desk = world.client(cap=1000)
-    waiting = desk.submits(3 * LOOK_AHEAD_MAX, wants=many)
+    waiting = desk.submits(3 * LOOK_AHEAD_MAX, requirements=many)
     node = world.worker("node", credit=2, is_node=True)
-    simple = desk.submits(2, wants=SIMPLE)
+    simple = desk.submits(2, requirements=SIMPLE)
     node.gets(*simple)
     node.credit(1)
-    others = desk.submits(2, wants=many)
-    (unnamed,) = desk.submits(1, wants=UNNAMED)
+    others = desk.submits(2, requirements=many)
+    (unnamed,) = desk.submits(1, requirements=UNNAMED)
     node.gets(unnamed)
     able = world.worker("worker", credit=1000)
     able.gets(*waiting, *others)
@@ -79,27 +79,29 @@ def test_any_number_of_jobs_that_no_node_can_be_told_lets_a_simple_one_pass(
 @pytest.mark.spec("G1")
 def test_a_job_without_a_program_goes_only_where_there_is_one_for_it(world: World) -> None:
     desk, plain = world.client(), world.worker("plain", credit=9)
-    (job,) = desk.submits(1, wants=Requirements(unnamed=True))
+    (job,) = desk.submits(1, requirements=Requirements(unnamed=True))
     assert "names no program" in world.reasons(job)[0]
     (named,) = desk.submits(1)
     plain.gets(named)
     able = world.worker("able", credit=1, runs_unnamed=True)
     able.gets(job)
-    (again,) = desk.submits(1, wants=UNNAMED)
+    (again,) = desk.submits(1, requirements=UNNAMED)
     assert "without free credit" in world.reasons(again)[0]
     world.worker("node", credit=1, is_node=True).gets(again)
 
 
 @pytest.mark.spec("U8", "F4")
 @pytest.mark.parametrize(
-    "wants", [Requirements(env=True), Requirements("k", 3, env=True), Requirements(simple=True, env=True)]
+    "requirements", [Requirements(env=True), Requirements("k", 3, env=True), Requirements(simple=True, env=True)]
 )
-def test_a_job_that_sets_variables_waits_for_a_worker_that_knows_of_them(world: World, wants: Requirements) -> None:
+def test_a_job_that_sets_variables_waits_for_a_worker_that_knows_of_them(
+    world: World, requirements: Requirements
+) -> None:
     desk = world.client()
     world.worker("old", old=True, credit=9)
     world.worker("earlier", credit=9)
     world.worker("node", credit=9, is_node=True)
-    (job,) = desk.submits(1, wants=wants)
+    (job,) = desk.submits(1, requirements=requirements)
     assert "none knows of them" in world.reasons(job)[0]
     world.worker("able", credit=1, env=True).gets(job)
 
@@ -110,7 +112,7 @@ def test_only_workers_that_do_not_know_variables_are_said_not_to(world: World) -
     world.hear(ev.Described(node.conn, True, True))
     for number in range(2):
         world.worker(f"earlier{number}", credit=9)
-    (job,) = desk.submits(1, wants=Requirements(env=True))
+    (job,) = desk.submits(1, requirements=Requirements(env=True))
     (reason,) = world.reasons(job)
     assert "1 matching node known by address cannot be told it" in reason
     assert reason.endswith("it sets variables (--env), which 2 matching workers cannot do")
@@ -119,7 +121,7 @@ def test_only_workers_that_do_not_know_variables_are_said_not_to(world: World) -
 @pytest.mark.spec("U8")
 def test_a_node_that_takes_variables_is_known_by_what_was_found_out(world: World) -> None:
     desk, node = world.client(), world.worker("node", is_node=True, credit=1)
-    (job,) = desk.submits(1, wants=Requirements(simple=True, env=True))
+    (job,) = desk.submits(1, requirements=Requirements(simple=True, env=True))
     world.hear(ev.Described(node.conn, True, True))
     node.gets(job)
 
@@ -127,7 +129,7 @@ def test_a_node_that_takes_variables_is_known_by_what_was_found_out(world: World
 @pytest.mark.spec("U8")
 def test_jobs_that_set_variables_do_not_hold_up_any_number_of_others(world: World) -> None:
     desk, plain = world.client(cap=1000), world.worker("plain")
-    waiting = desk.submits(3 * LOOK_AHEAD_MAX, wants=Requirements(env=True))
+    waiting = desk.submits(3 * LOOK_AHEAD_MAX, requirements=Requirements(env=True))
     others = desk.submits(2)
     plain.credit(2)
     plain.gets(*others)
@@ -136,7 +138,7 @@ def test_jobs_that_set_variables_do_not_hold_up_any_number_of_others(world: Worl
 
 def test_large_jobs_and_broadcasts_are_not_for_nodes(world: World) -> None:
     desk, node = world.client(), world.worker("node", credit=9, is_node=True)
-    (large,) = desk.submits(1, wants=Requirements(slots=2))
+    (large,) = desk.submits(1, requirements=Requirements(slots=2))
     assert "known by address cannot be told it" in world.reasons(large)[0]
     assert world.leader.roster.audience(world.leader.jobs[large].subject) == []
     node.gets_nothing()
@@ -152,7 +154,7 @@ def test_where_workers_take_turns_each_has_as_many_as_its_weight_and_they_are_mi
                 for name, weight in {"a": 3, "b": 2, "w": 1}.items()}  # fmt: skip
         order = ""
         for _ in range(60):
-            (job,) = desk.submits(1, wants=SIMPLE)
+            (job,) = desk.submits(1, requirements=SIMPLE)
             worker = world.leader.jobs[job].worker
             assert worker is not None
             order += worker.label
@@ -219,7 +221,7 @@ def _take_all(world: World) -> None:
 @pytest.mark.spec("G1")
 def test_a_declined_job_is_no_attempt_keeps_its_place_and_its_credit_is_spent(world: World) -> None:
     desk, node = world.client(), world.worker("node", credit=1, is_node=True)
-    first, second = desk.submits(2, wants=SIMPLE)
+    first, second = desk.submits(2, requirements=SIMPLE)
     node.gets(first)
     node.declines(first)
     node.gets_nothing()
@@ -234,7 +236,7 @@ def test_a_declined_job_is_no_attempt_keeps_its_place_and_its_credit_is_spent(wo
 
 def test_what_it_never_had_or_nobody_wants_any_more_cannot_be_declined(world: World) -> None:
     desk, node, other = world.client(), world.worker("node", credit=1, is_node=True), world.worker("other", credit=1)
-    first, second = desk.submits(2, wants=SIMPLE)
+    first, second = desk.submits(2, requirements=SIMPLE)
     (theirs,) = other.gets_some()
     (mine,) = node.gets_some()
     assert {mine, theirs} == {first, second}
@@ -251,7 +253,7 @@ def test_what_it_never_had_or_nobody_wants_any_more_cannot_be_declined(world: Wo
 def test_one_that_rests_gets_nothing_until_it_offers_credit_and_says_why(world: World) -> None:
     desk, node = world.client(), world.worker("node", credit=9, is_node=True)
     node.rests()
-    (job,) = desk.submits(1, wants=SIMPLE)
+    (job,) = desk.submits(1, requirements=SIMPLE)
     assert world.reasons(job) == ["1 matching worker, all resting: node because it is on fire"]
     assert world.leader.roster.find("node").state == "resting"  # type: ignore[union-attr]
     node.rests("")
@@ -263,7 +265,7 @@ def test_one_that_rests_gets_nothing_until_it_offers_credit_and_says_why(world: 
 @pytest.mark.spec("L4")
 def test_a_job_that_is_lost_with_its_node_goes_to_the_next_one_at_once(world: World) -> None:
     desk, node = world.client(), world.worker("node", credit=1, is_node=True)
-    (job,) = desk.submits(1, wants=SIMPLE)
+    (job,) = desk.submits(1, requirements=SIMPLE)
     node.gets(job)
     other = world.worker("other", credit=1, is_node=True)
     node.fails(job, "worker-lost")
@@ -279,7 +281,7 @@ def test_a_job_that_is_lost_with_its_node_goes_to_the_next_one_at_once(world: Wo
 def test_what_a_node_had_when_the_leader_died_is_sent_to_it_again_and_to_nobody_else(in_memory: bool) -> None:
     with a_world(payload_memory_bytes=10**6 if in_memory else 0) as world:
         desk, node = world.client(), world.worker("node", credit=1, is_node=True)
-        (job,) = desk.submits(1, wants=SIMPLE)
+        (job,) = desk.submits(1, requirements=SIMPLE)
         node.gets(job)
         world.restart()
         other = world.worker("other", credit=9, is_node=True)
@@ -294,7 +296,7 @@ def test_what_a_node_had_when_the_leader_died_is_sent_to_it_again_and_to_nobody_
 def test_a_job_that_is_cancelled_while_it_is_read_again_gives_no_credit() -> None:
     with a_world(payload_memory_bytes=0) as world:
         desk, node = world.client(), world.worker("node", credit=1, is_node=True)
-        (job,) = desk.submits(1, wants=SIMPLE)
+        (job,) = desk.submits(1, requirements=SIMPLE)
         node.gets(job)
         world.restart()
         world.reads_journal = False
@@ -310,7 +312,7 @@ def test_a_job_that_is_cancelled_while_it_is_read_again_gives_no_credit() -> Non
 @pytest.mark.spec("L7")
 def test_a_declined_job_is_no_attempt_for_the_next_leader_either(world: World) -> None:
     desk, node = world.client(), world.worker("node", credit=1, is_node=True)
-    (job,) = desk.submits(1, wants=SIMPLE)
+    (job,) = desk.submits(1, requirements=SIMPLE)
     node.gets(job)
     node.declines(job)
     world.restart()
@@ -321,10 +323,10 @@ def test_a_declined_job_is_no_attempt_for_the_next_leader_either(world: World) -
 
 def test_a_declined_job_has_its_place_among_priorities_too(world: World) -> None:
     desk, node = world.client(), world.worker("node", credit=1, is_node=True)
-    (first,) = desk.submits(1, wants=SIMPLE)
+    (first,) = desk.submits(1, requirements=SIMPLE)
     node.gets(first)
     world.wait(15.0)
-    (higher,) = desk.submits(1, wants=Requirements(priority=1, simple=True))
+    (higher,) = desk.submits(1, requirements=Requirements(priority=1, simple=True))
     world.wait(15.0)
     node.declines(first)
     node.credit(1)
@@ -336,7 +338,7 @@ def test_a_declined_job_has_its_place_among_priorities_too(world: World) -> None
 def test_credit_alone_ends_a_rest(world: World) -> None:
     desk, node = world.client(), world.worker("node", is_node=True)
     node.rests()
-    (job,) = desk.submits(1, wants=SIMPLE)
+    (job,) = desk.submits(1, requirements=SIMPLE)
     node.credit(1)
     node.gets(job)
     assert world.leader.roster.find("node").state == "busy"  # type: ignore[union-attr]
@@ -344,7 +346,7 @@ def test_credit_alone_ends_a_rest(world: World) -> None:
 
 def test_whoever_waits_for_one_that_is_able_is_looked_at_when_that_has_room(world: World) -> None:
     desk, plain, able = world.client(), world.worker("plain", credit=1), world.worker("able", runs_unnamed=True)
-    (job,) = desk.submits(1, wants=Requirements(unnamed=True))
+    (job,) = desk.submits(1, requirements=Requirements(unnamed=True))
     plain.gets_nothing()
     able.credit(1)
     able.gets(job)

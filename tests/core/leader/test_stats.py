@@ -289,7 +289,7 @@ def storm_of_subjects(stats: Stats, count: int, *, running: bool = False) -> dic
     held: Counter[Cell] = Counter()
     for number in range(count):
         word = subject(f"s{number}")
-        stats.came(word)
+        stats.accepted(word)
         cell = stats.assigned(EVERYTHING, word, 0.1)
         if running:
             held[cell] += 1
@@ -320,7 +320,7 @@ def test_those_idle_longest_are_added_to_the_others() -> None:
     storm_of_subjects(stats, STATS_CELLS_MAX // 2 - 10)
     for _ in range(3):
         now += SWEEP_S
-        stats.came(subject("s7"))
+        stats.accepted(subject("s7"))
         stats.turn(now)
     kept = stats.by_subject()
     assert "job.assign.s7" in kept
@@ -330,7 +330,7 @@ def test_those_idle_longest_are_added_to_the_others() -> None:
     )
     stats.check({})
     for number in range(40):  # There is room again.
-        stats.came(subject(f"new{number}"))
+        stats.accepted(subject(f"new{number}"))
     assert "job.assign.new39" in stats.by_subject()
 
 
@@ -342,7 +342,7 @@ def test_who_was_idle_for_a_shorter_time_stays() -> None:
     for turn in (2, 3):
         stats.turn(turn * SWEEP_S)
     for number in range(STATS_CELLS_MAX - 650):
-        stats.came(subject(f"new{number}"))
+        stats.accepted(subject(f"new{number}"))
     stats.turn(4 * SWEEP_S)
     kept = stats.by_subject()
     assert OTHERS in kept
@@ -470,7 +470,7 @@ class Oracle:
         with_nodes = Counter(_told_as(lifecycle.jobs[job].subject) for job in lifecycle.delays)
         for name, cells in lifecycle.stats.by_subject().items():
             told = {
-                "came": sum(cell.came for cell in cells),
+                "came": sum(cell.accepted for cell in cells),
                 "assigned": sum(cell.assigned for cell in cells) + with_nodes[name],
                 "ok": sum(cell.ok for cell in cells),
                 "failed": sum(cell.failed for cell in cells),

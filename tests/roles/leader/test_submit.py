@@ -121,8 +121,8 @@ async def test_a_job_is_taken_once_its_blobs_are_there(leader: Running, place: F
         assigned = await worker.expect(fr.ASSIGN_JOB)
         assert json.loads(assigned.payload)["Files"] == files
         known = leader.machine.jobs[JobId(job.bytes_le)]
-        assert known.wants is not None
-        assert known.wants.files == (REF.sha256, OTHER.sha256)
+        assert known.requirements is not None
+        assert known.requirements.files == (REF.sha256, OTHER.sha256)
         assert leader.leader.blobs is not None
         assert leader.leader.blobs.is_held(REF.sha256)
 
@@ -154,8 +154,8 @@ async def test_a_cache_needs_nothing_of_the_leaders_place(leader: Running) -> No
         assert await client.expect_ids(fr.RECEIPT) == [job]
         await worker.expect(fr.ASSIGN_JOB)
         known = leader.machine.jobs[JobId(job.bytes_le)]
-        assert known.wants is not None
-        assert (known.wants.key, known.wants.files) == ("k", ("cache:data-v1",))
+        assert known.requirements is not None
+        assert (known.requirements.key, known.requirements.files) == ("k", ("cache:data-v1",))
         assert leader.leader.caches is not None
         assert leader.leader.caches.machine.shelf.is_needed("cache:data-v1")
 

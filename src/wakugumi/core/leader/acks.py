@@ -72,7 +72,7 @@ class Acks:
             self._lifecycle.finish(job, True, event.payload, now, worker, "", event.blobs)
         elif never_began(event):
             if job.worker is worker:
-                self._not_started.by(worker, job, event, now)
+                self._not_started.could_not_start(worker, job, event, now)
         elif is_retried(job, event):
             if job.worker is worker:
                 self._lifecycle.attempt_lost(job, event.reason or EXIT, now, at_once=False, output=event.output)

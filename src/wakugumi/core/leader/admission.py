@@ -59,7 +59,7 @@ class Admission:
         if event.low:
             self._clients.forget_all_kept()
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Update `full` at the end of each step. The leader does not read from old clients while it is full."""
         if not self.full:
             if self.is_full():
@@ -68,7 +68,7 @@ class Admission:
         elif (
             self._lanes.queued < self._queue_jobs_max * QUEUE_RESUME_SHARE
             and self._lifecycle.open_bytes < self._queue_bytes_max * QUEUE_RESUME_SHARE
-            and self._file_references.many < QUEUE_FILES_MAX * QUEUE_RESUME_SHARE
+            and self._file_references.extra_files < QUEUE_FILES_MAX * QUEUE_RESUME_SHARE
             and not self._clients.is_swamped()
             and not self.disk_low
         ):
@@ -81,6 +81,6 @@ class Admission:
             self.disk_low
             or self._lanes.queued >= self._queue_jobs_max
             or self._lifecycle.open_bytes >= self._queue_bytes_max
-            or self._file_references.many >= QUEUE_FILES_MAX
+            or self._file_references.extra_files >= QUEUE_FILES_MAX
             or self._clients.is_swamped()
         )

@@ -22,7 +22,7 @@ from wakugumi.core.leader.step_builder import StepBuilder
 from wakugumi.limits.leader import CLIENT_CAP_MAX, CLIENTS_MAX, UNDELIVERED_BYTES_MAX, UNDELIVERED_RESULTS_MAX
 from wakugumi.limits.wire import GIVEN_BYTES_MAX, SILENCE_MAX_S
 
-_UNHEARD: Final = frozenset({"cancelled", "worker-lost", "ack-late", "leader-lost"})
+_UNREPORTED: Final = frozenset({"cancelled", "worker-lost", "ack-late", "leader-lost"})
 """Outcomes of attempts whose worker has not reported their end."""
 
 
@@ -45,7 +45,7 @@ class Clients:
 
     # Connections.
 
-    def called(self, client_id: ClientId) -> ClientRecord:
+    def get_or_add(self, client_id: ClientId) -> ClientRecord:
         """The client of this id, connected or not."""
         client = self.by_id.get(client_id)
         if client is None:
@@ -56,10 +56,10 @@ class Clients:
         if event.client not in self.by_id and len(self.by_id) >= CLIENTS_MAX:
             self._out.do.append(ev.Close(event.conn, f"more than {CLIENTS_MAX} clients have work here"))
             return
-        client = self.called(event.client)
+        client = self.get_or_add(event.client)
         client.conns[event.conn] = event.cap
         client.cap = max(client.conns.values())
-        self._lanes.room_came(client)
+        self._lanes.room_freed(client)
         connection = ClientConnection(event.conn, client, event.receipts, event.heartbeats, now, (event.conn,))
         self.connections[event.conn] = connection
         if event.receipts or event.heartbeats:
@@ -81,7 +81,7 @@ class Clients:
         client = connection.client
         client.conns[connection.conn] = cap
         client.cap = max(client.conns.values())
-        self._lanes.room_came(client)
+        self._lanes.room_freed(client)
 
     def left(self, connection: ClientConnection) -> None:
         del self.connections[connection.conn]
@@ -89,7 +89,7 @@ class Clients:
         del client.conns[connection.conn]
         if client.conns:
             client.cap = max(client.conns.values())
-            if not connection.receipts and (other := self._old_door(client)) is not None:
+            if not connection.receipts and (other := self._old_connection(client)) is not None:
                 self._send_stranded(client, other)
         else:
             self._forget_idle(client)
@@ -104,7 +104,7 @@ class Clients:
                 else:
                     self._out.at_once.append(ev.SendPeerHeartbeat(connection.conn))
 
-    def hear_all(self, now: float) -> None:
+    def reset_silence(self, now: float) -> None:
         """The leader could not read, so the silence of clients has no meaning."""
         for connection in self.connections.values():
             connection.seen_at = now
@@ -156,7 +156,7 @@ class Clients:
             else:
                 self._wait_for(job, connection)
 
-    def someone_waits(self) -> bool:
+    def is_client_waiting(self) -> bool:
         """Does the client of an undelivered result wait on a connection? Only this client can confirm the result."""
         connections = self.connections
         return any(
@@ -174,13 +174,13 @@ class Clients:
     def deliver(self, job: JobRecord) -> None:
         """Send the result of a job that has just finished."""
         self.results.finished(job)
-        somebody = False
+        is_sent = False
         for conn in job.waiters:
             connection = self.connections.get(conn)
             if connection is not None:
                 self.send_result(job, connection)
-                somebody = True
-        if not somebody and (other := self._old_door(job.client)) is not None:
+                is_sent = True
+        if not is_sent and (other := self._old_connection(job.client)) is not None:
             self._wait_for(job, other)
             self.send_result(job, other)
 
@@ -192,7 +192,7 @@ class Clients:
                     self._wait_for(job, connection)
                     self.send_result(job, connection)
 
-    def _old_door(self, client: ClientRecord) -> ClientConnection | None:
+    def _old_connection(self, client: ClientRecord) -> ClientConnection | None:
         """A connection of an old client, which may carry any of its results."""
         return next((self.connections[conn] for conn in client.conns if not self.connections[conn].receipts), None)
 
@@ -329,7 +329,7 @@ class Clients:
     def _no_longer_open(self, client: ClientRecord) -> None:
         client.open_jobs -= 1
         if client.parked:
-            self._lanes.room_came(client)
+            self._lanes.room_freed(client)
         if not client.conns:
             self._forget_idle(client)
 
@@ -386,7 +386,7 @@ class Clients:
 def may_still_run(job: JobRecord) -> bool:
     """The leader ended the job itself, and a worker may still run it: its attempt has no reported end, and the worker
     may be away."""
-    return type(job.result) is Verdict and any(attempt.outcome in _UNHEARD for attempt in job.history)
+    return type(job.result) is Verdict and any(attempt.outcome in _UNREPORTED for attempt in job.history)
 
 
 def _is_cancelled(job: JobRecord) -> bool:

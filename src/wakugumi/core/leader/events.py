@@ -71,7 +71,7 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
     payload: bytes
     retries: int = 0
     """Number of non-zero exits or timeouts after which the job runs again."""
-    wants: Requirements | None = None
+    requirements: Requirements | None = None
     broadcast_s: float = 0.0
     """Seconds that each worker has for its part of a broadcast (S5); 0: the job is for one worker."""
     checksum: int = 0

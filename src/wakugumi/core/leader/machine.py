@@ -23,7 +23,7 @@ from wakugumi.core.leader.journal.entries import KeepAttempt, LeaderKeep
 from wakugumi.core.leader.journal.offload import OffloadedRequests
 from wakugumi.core.leader.journal.recovery import Leaf, recover
 from wakugumi.core.leader.records import JobRecord
-from wakugumi.core.leader.scheduling.locality import Holders, nobody
+from wakugumi.core.leader.scheduling.locality import Holders, no_holders
 from wakugumi.core.leader.state import LeaderState
 from wakugumi.core.leader.submits import Submits
 from wakugumi.core.memory_budget import Budget
@@ -53,7 +53,7 @@ class LeaderMachine(LeaderState):
         attempts_max: int = ATTEMPTS_MAX,
         keeps: bool = True,
         payload_memory_bytes: int = PAYLOAD_MEMORY_BYTES,
-        holders: Holders = nobody,
+        holders: Holders = no_holders,
         why_not_simple: Callable[[bytes], str] = lambda _: "",
     ) -> None:
         super().__init__(
@@ -71,7 +71,7 @@ class LeaderMachine(LeaderState):
         self._stopped = False
         self._beat_at = now + HEARTBEAT_S
         self._sweep_at = now + SWEEP_S
-        self._deaf = False
+        self._is_reading_stopped = False
         self._awake_at = now
         self._offloaded = OffloadedRequests(self._out, self.lifecycle, self.clients, self.jobs, self.orphans)
         self._submits = Submits(
@@ -122,7 +122,9 @@ class LeaderMachine(LeaderState):
         """Jobs that came by HTTP, and all jobs of `client`, whose results are not delivered; by client."""
         found: dict[ClientId, list[JobId]] = {}
         for job in self.jobs.values():
-            if not job.delivered and (job.client.id == client or (job.wants is not None and job.wants.by_http)):
+            if not job.delivered and (
+                job.client.id == client or (job.requirements is not None and job.requirements.by_http)
+            ):
                 found.setdefault(job.client.id, []).append(job.id)
         return found
 
@@ -143,7 +145,7 @@ class LeaderMachine(LeaderState):
 
     def handle(self, events: Sequence[LeaderEvent], now: float) -> Step[LeaderKeep, LeaderDo]:
         if now - self._awake_at > ASLEEP_S:
-            self._hear_all(now)
+            self._reset_silence(now)
         self._awake_at = self.roster.now = now
         on = self._on
         for event in events:
@@ -151,8 +153,8 @@ class LeaderMachine(LeaderState):
         return self._step(now)
 
     def tick(self, now: float) -> Step[LeaderKeep, LeaderDo]:
-        if self._deaf or self.stalled or now - self._awake_at > ASLEEP_S:
-            self._hear_all(now)
+        if self._is_reading_stopped or self.stalled or now - self._awake_at > ASLEEP_S:
+            self._reset_silence(now)
         self._awake_at = self.roster.now = now
         self.workers.tick(now)
         self.lifecycle.tick(now)
@@ -172,7 +174,7 @@ class LeaderMachine(LeaderState):
         return self._step(now)
 
     def wake_at(self) -> float | None:
-        at = min(self._beat_at, self._sweep_at, self.not_started.look_at)
+        at = min(self._beat_at, self._sweep_at, self.not_started.review_at)
         for earlier in (self.workers.wake_at(), self.lifecycle.wake_at(), self.lanes.wake_at()):
             if earlier is not None and earlier < at:
                 at = earlier
@@ -235,10 +237,10 @@ class LeaderMachine(LeaderState):
     def _step(self, now: float) -> Step[LeaderKeep, LeaderDo]:
         out = self._out
         do = out.do
-        if self.workers.again:
+        if self.workers.to_resend:
             self._send_again()
-        if self.not_started.alike:
-            self.not_started.look(now)
+        if self.not_started.groups:
+            self.not_started.review(now)
         absent: list[JobRecord] = []
         counted = self.lifecycle.stats.assigned
         for job in self.lanes.assign() if self._may_assign() else ():
@@ -263,7 +265,7 @@ class LeaderMachine(LeaderState):
             self._offloaded.load(absent)
         if self.roster.to_write:
             self.workers.tell_when_written()
-        self.admission.look()
+        self.admission.update()
         if self.admission.stopping and not self._stopped and self._is_quiet():
             self._stopped = True
             do.append(ev.LeaderStopped())
@@ -273,9 +275,12 @@ class LeaderMachine(LeaderState):
 
     def _send_again(self) -> None:
         """Send held jobs once more to workers that know them by their ids alone. No attempt, no credit."""
-        again = [(job, worker) for job_id, worker in self.workers.again if (job := self.jobs.get(job_id)) is not None]
-        self.workers.again.clear()
-        held = [job for job, worker in again if job.worker is worker and worker.conn is not None]
+        held = [
+            job
+            for job_id, worker in self.workers.to_resend
+            if (job := self.jobs.get(job_id)) is not None and job.worker is worker and worker.conn is not None
+        ]
+        self.workers.to_resend.clear()
         self._offloaded.load_again([job for job in held if job.payload is None])
         for job in held:
             if job.payload is not None:
@@ -293,18 +298,18 @@ class LeaderMachine(LeaderState):
     def _is_quiet(self) -> bool:
         if any(client.in_flight for client in self.clients.by_id.values()):
             return False
-        return not self.clients.someone_waits()
+        return not self.clients.is_client_waiting()
 
     def _reading_stopped(self, event: ev.ReadingStopped, now: float) -> None:
-        self._deaf = event.stopped
-        self._hear_all(now)
+        self._is_reading_stopped = event.stopped
+        self._reset_silence(now)
 
     def _commits_stalled(self, event: ev.CommitsStalled, now: float) -> None:
         """Peers whose window is full are not read from, so their silence has no meaning."""
         self.admission.stalled = event.why
-        self._hear_all(now)
+        self._reset_silence(now)
 
-    def _hear_all(self, now: float) -> None:
+    def _reset_silence(self, now: float) -> None:
         """The leader could not read, so the silence of peers has no meaning: their time begins anew."""
-        self.clients.hear_all(now)
-        self.workers.hear_all(now)
+        self.clients.reset_silence(now)
+        self.workers.reset_silence(now)

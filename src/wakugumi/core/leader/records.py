@@ -79,7 +79,7 @@ class JobRecord(msgspec.Struct, gc=False, eq=False):
     """Worker that runs the job, while the state is RUNNING."""
     history: tuple[Attempt, ...] = ()
     """Attempts that ended."""
-    also: tuple[WorkerRecord, ...] = ()
+    former_workers: tuple[WorkerRecord, ...] = ()
     """Workers of attempts that were given up, which may still run the job: the first answer counts."""
     ok: bool = False
     delivered: bool = False
@@ -92,7 +92,7 @@ class JobRecord(msgspec.Struct, gc=False, eq=False):
     """Number of non-zero exits or timeouts after which the job runs again."""
     requeued: bool = False
     """The job was dead, and an operator requeued it."""
-    wants: Requirements | None = None
+    requirements: Requirements | None = None
     """None for a plain job, which asks for nothing."""
     cell: Cell | None = None
     """Cell of the statistics that counts the attempt, while the state is RUNNING."""
@@ -165,7 +165,7 @@ class WorkerRecord:
         "settled",
         "simple_only",
         "slots",
-        "slots_said",
+        "slots_declared",
         "spent_at",
         "stride",
         "timer_at",
@@ -203,7 +203,7 @@ class WorkerRecord:
         self.turn = 0
         self.stride = TURN_STRIDE
         """Time of the next turn, and how far a job delays the turn: the larger the weight, the less."""
-        self.slots = self.slots_said = 0
+        self.slots = self.slots_declared = 0
         """Number of all slots, as believed and as declared; 0 if undeclared, and then no job that needs several comes
         here."""
         self.kept_for: Turn | None = None
@@ -261,7 +261,7 @@ class WorkerRecord:
         """The worker takes jobs, now or when it has credit again."""
         return not (self.conn is None or self.draining or self.leaving or self.rests)
 
-    def call(self, name: str) -> None:
+    def set_name(self, name: str) -> None:
         self.name = name
         self.label = name or digits_of(self.id)[:8]
 
@@ -308,8 +308,8 @@ class Lane:
 
     __slots__ = (
         "aside",
+        "aside_round",
         "by_client",
-        "looked",
         "order",
         "place",
         "pools",
@@ -343,7 +343,7 @@ class Lane:
         self.waits: LaneState = NOWHERE
         self.aside: dict[Turn, None] | None = None
         """Turns that can use none of the available credit, in the order in which this was found; None for none."""
-        self.looked = 0
+        self.aside_round = 0
         """Round in which the turns in `aside` were tried."""
 
     def served_by(self, pools: list[PatternPool]) -> None:
@@ -358,9 +358,9 @@ class Lane:
     def is_parked(self) -> bool:
         return self.waits is PARKED or self.waits is REFUSED
 
-    def pools_of(self, wants: Requirements) -> list[PatternPool]:
+    def pools_of(self, requirements: Requirements) -> list[PatternPool]:
         """Pools for a job with these requirements."""
-        return self.all_pools if wants.simple else self.pools
+        return self.all_pools if requirements.simple else self.pools
 
 
 class Turn:

@@ -16,7 +16,7 @@ from wakugumi.core.leader.jobs.lifecycle import JobLifecycle
 from wakugumi.core.leader.jobs.not_started import NotStarted
 from wakugumi.core.leader.jobs.orphans import OrphanJobs
 from wakugumi.core.leader.scheduling.lanes import Lanes
-from wakugumi.core.leader.scheduling.locality import Holders, nobody
+from wakugumi.core.leader.scheduling.locality import Holders, no_holders
 from wakugumi.core.leader.scheduling.roster import Roster
 from wakugumi.core.leader.stats import Stats
 from wakugumi.core.leader.step_builder import StepBuilder
@@ -39,7 +39,7 @@ class LeaderState:
         attempts_max: int = ATTEMPTS_MAX,
         keeps: bool = True,
         payload_memory_bytes: int = PAYLOAD_MEMORY_BYTES,
-        holders: Holders = nobody,
+        holders: Holders = no_holders,
         why_not_simple: Callable[[bytes], str] = lambda _: "",
     ) -> None:
         """`keeps`: a journal writes the records of a step. `holders` returns the workers that hold a file,

@@ -5,7 +5,7 @@
     its worker's group ┘
 
 Each event of a job is counted once; the figures of a subject or a group are the sum of its cells. Events before a
-worker has the job count in the subject's cell of NOBODY. A histogram has a fixed number of buckets, four per doubling,
+worker has the job count in the subject's cell of NO_GROUP. A histogram has four buckets per doubling,
 so a quantile is exact to a fifth of itself, and recording a value is one bisection and one addition.
 
 Recent figures need no counters of their own: every SWEEP_S the cells are copied (a *mark*), and a recent figure is the
@@ -31,15 +31,15 @@ from wakugumi.limits.leader import FAILURES_KEPT_MAX, STATS_CELLS_MAX
 
 MARKS_KEPT: Final = 6
 """With one mark every 10 s, the oldest is 50 to 60 s old: "the last minute"."""
-NOBODY: Final = ""
+NO_GROUP: Final = ""
 """The group of jobs that no worker has."""
-ANYBODY: Final = "*"
+ANY_GROUP: Final = "*"
 """The group of workers that serve the jobs of all groups."""
 BROADCASTS: Final = "(broadcasts)"
 """The subject that stands for all parts of broadcasts; each worker has a subject of its own for them."""
 _FOLD_FROM: Final = STATS_CELLS_MAX * 7 // 8
 """From this number of cells on, idle ones are added to OTHERS, to make room for the next 10 s."""
-_SEATS_MAX: Final = 8 * STATS_CELLS_MAX
+_CACHED_MAX: Final = 8 * STATS_CELLS_MAX
 """Number of remembered ways to a cell; beyond it all are forgotten and found anew."""
 
 
@@ -47,7 +47,7 @@ class Cell:
     """Counts and times of the jobs of one subject in one group."""
 
     __slots__ = (
-        "came",
+        "accepted",
         "dead",
         "failed",
         "group",
@@ -63,8 +63,8 @@ class Cell:
     def __init__(self, group: str, subject: str) -> None:
         self.group = group
         self.subject = subject
-        self.came = 0
-        """Accepted jobs; only NOBODY's cells count them."""
+        self.accepted = 0
+        """Accepted jobs; only NO_GROUP's cells count them."""
         self.running = 0
         self.ok = 0
         self.failed = 0
@@ -85,7 +85,7 @@ class Cell:
 class CellMark(NamedTuple):
     """Counts of a cell at some time."""
 
-    came: int
+    accepted: int
     assigned: int
     ended: int
     waited: list[int]
@@ -108,39 +108,39 @@ class Stats:
 
     def __init__(self, now: float) -> None:
         self._cells: dict[tuple[str, str], Cell] = {}
-        self._nobody: dict[Subject, Cell] = {}
-        self._seats: dict[frozenset[str], dict[Subject, Cell]] = {}
-        self._seats_by_patterns: dict[tuple[Pattern, ...], dict[Subject, Cell]] = {}
-        """Values of `_seats` by patterns: a thousand workers with names of their own share one."""
+        self._unassigned: dict[Subject, Cell] = {}
+        self._cells_by_groups: dict[frozenset[str], dict[Subject, Cell]] = {}
+        self._cells_by_patterns: dict[tuple[Pattern, ...], dict[Subject, Cell]] = {}
+        """Values of `_cells_by_groups` by patterns: a thousand workers with names of their own share one."""
         self._kinds: dict[tuple[Pattern, ...], frozenset[str]] = {}
         """Groups of workers by their patterns."""
-        self._seat_count = 0
+        self._cached_count = 0
         self._marks: deque[tuple[float, dict[Cell, CellMark]]] = deque([(now, {})], maxlen=MARKS_KEPT)
         self.failures: deque[Failure] = deque(maxlen=FAILURES_KEPT_MAX)
         """The latest failures, the last one last."""
 
     # Events of a job: one call per job or attempt, a fraction of a microsecond.
 
-    def came(self, subject: Subject) -> None:
+    def accepted(self, subject: Subject) -> None:
         """A job was accepted."""
-        cell = self._nobody.get(subject)
+        cell = self._unassigned.get(subject)
         if cell is None:
-            cell = self._seat_of_nobody(subject)
-        cell.came += 1
+            cell = self._unassigned_cell(subject)
+        cell.accepted += 1
 
     def assigned(self, patterns: tuple[Pattern, ...], subject: Subject, waited_s: float) -> Cell:
         """A worker with these patterns gets a job. Returns the cell that must also count the end of this attempt."""
-        seats = self._seats_by_patterns.get(patterns)
-        cell = seats.get(subject) if seats is not None else None
+        cells = self._cells_by_patterns.get(patterns)
+        cell = cells.get(subject) if cells is not None else None
         if cell is None:
-            cell = self._seat(patterns, subject)
+            cell = self._cell_of(patterns, subject)
         cell.running += 1
         cell.waited[bisect_right(BOUNDS_S, waited_s)] += 1
         return cell
 
     def held(self, patterns: tuple[Pattern, ...], subject: Subject) -> Cell:
         """A worker with these patterns holds a job already. No patterns: the worker is away."""
-        cell = self._seat(patterns, subject)
+        cell = self._cell_of(patterns, subject)
         cell.running += 1
         return cell
 
@@ -148,9 +148,9 @@ class Stats:
         """Count the dispatch delay of a `held` job."""
         cell.waited[bisect_right(BOUNDS_S, waited_s)] += 1
 
-    def came_back(self, cell: Cell, patterns: tuple[Pattern, ...], subject: Subject) -> Cell:
+    def reattached(self, cell: Cell, patterns: tuple[Pattern, ...], subject: Subject) -> Cell:
         """The worker of a running job reconnected. Returns the cell of its group, which may be known only now."""
-        if cell.group != NOBODY:
+        if cell.group != NO_GROUP:
             return cell
         cell.running -= 1
         return self.held(patterns, subject)
@@ -168,7 +168,7 @@ class Stats:
         """The job has its result. No cell: no worker had it. `ran_s`: run time of the attempt that gave the result, if
         one did."""
         if cell is None:
-            cell = self._nobody.get(subject) or self._seat_of_nobody(subject)
+            cell = self._unassigned.get(subject) or self._unassigned_cell(subject)
         else:
             cell.running -= 1
         if ok:
@@ -197,17 +197,17 @@ class Stats:
     # Figures.
 
     def by_subject(self) -> dict[str, list[Cell]]:
-        told: dict[str, list[Cell]] = {}
+        found: dict[str, list[Cell]] = {}
         for cell in self._cells.values():
-            told.setdefault(cell.subject, []).append(cell)
-        return told
+            found.setdefault(cell.subject, []).append(cell)
+        return found
 
     def by_group(self) -> dict[str, list[Cell]]:
-        told: dict[str, list[Cell]] = {}
+        found: dict[str, list[Cell]] = {}
         for cell in self._cells.values():
-            if cell.group != NOBODY:
-                told.setdefault(cell.group, []).append(cell)
-        return told
+            if cell.group != NO_GROUP:
+                found.setdefault(cell.group, []).append(cell)
+        return found
 
     def figures(self, cells: Iterable[Cell], now: float) -> Figures:
         """The sum of these cells."""
@@ -227,7 +227,7 @@ class Stats:
             run_time=spread(_total(cell.ran for cell in cells)),
             recent=Recent(
                 over_s=over_s,
-                submitted_per_s=sum(cell.came - mark.came for cell, mark in new) / over_s,
+                submitted_per_s=sum(cell.accepted - mark.accepted for cell, mark in new) / over_s,
                 dispatched_per_s=sum(cell.assigned - mark.assigned for cell, mark in new) / over_s,
                 finished_per_s=sum(cell.ok + cell.failed - mark.ended for cell, mark in new) / over_s,
                 dispatch_delay=spread(_added((cell.waited, mark.waited) for cell, mark in new)),
@@ -239,15 +239,15 @@ class Stats:
         """Jobs submitted and finished per second, of all subjects, in the last minute."""
         since, marks = self._marks[0]
         over_s = max(now - since, 1.0)
-        came = sum(cell.came for cell in self._cells.values()) - sum(mark.came for mark in marks.values())
+        accepted = sum(cell.accepted for cell in self._cells.values()) - sum(mark.accepted for mark in marks.values())
         ended = sum(cell.ok + cell.failed for cell in self._cells.values()) - sum(m.ended for m in marks.values())
-        return came / over_s, ended / over_s
+        return accepted / over_s, ended / over_s
 
     def total(self) -> tuple[int, int, int, int, int]:
         """Accepted, OK, failed, redelivered and dead jobs of all cells."""
         cells = self._cells.values()
         return (
-            sum(cell.came for cell in cells),
+            sum(cell.accepted for cell in cells),
             sum(cell.ok for cell in cells),
             sum(cell.failed for cell in cells),
             sum(cell.redelivered for cell in cells),
@@ -261,17 +261,17 @@ class Stats:
         for (group, subject), cell in self._cells.items():
             assert (cell.group, cell.subject) == (group, subject)
             assert cell.running == running.get(cell, 0)
-            assert not cell.came or group == NOBODY
+            assert not cell.accepted or group == NO_GROUP
             assert sum(cell.ran) <= cell.ok + cell.failed
             assert min(cell.waited) >= 0 <= min(cell.ran)
         assert running.keys() <= known
-        for seats in (self._nobody, *self._seats.values()):
-            assert known.issuperset(seats.values())
-        assert sum(map(len, self._seats.values())) == self._seat_count <= _SEATS_MAX
+        for cells in (self._unassigned, *self._cells_by_groups.values()):
+            assert known.issuperset(cells.values())
+        assert sum(map(len, self._cells_by_groups.values())) == self._cached_count <= _CACHED_MAX
         for _, marks in self._marks:
             for cell, mark in marks.items():
                 assert cell in known
-                assert mark.came <= cell.came
+                assert mark.accepted <= cell.accepted
                 assert mark.assigned == sum(mark.waited) <= cell.assigned
                 assert mark.ended <= cell.ok + cell.failed
 
@@ -281,32 +281,32 @@ class Stats:
         """Groups of a worker with these patterns; the empty word means none."""
         kind = self._kinds.get(patterns)
         if kind is None:
-            if len(self._kinds) >= _SEATS_MAX:
-                self._forget_seats()
+            if len(self._kinds) >= _CACHED_MAX:
+                self._clear_cache()
             kind = self._kinds[patterns] = frozenset(map(group_of, patterns))
         return kind
 
-    def _seat_of_nobody(self, subject: Subject) -> Cell:
-        cell = self._cell(NOBODY, subject)
+    def _unassigned_cell(self, subject: Subject) -> Cell:
+        cell = self._cell(NO_GROUP, subject)
         if cell.subject == subject:
-            self._nobody[subject] = cell
+            self._unassigned[subject] = cell
         return cell
 
-    def _seat(self, patterns: tuple[Pattern, ...], subject: Subject) -> Cell:
-        """A job counts for the group that its subject names, if its worker is in that group; otherwise for ANYBODY."""
+    def _cell_of(self, patterns: tuple[Pattern, ...], subject: Subject) -> Cell:
+        """A job counts for the group that its subject names, if its worker is in that group; else for ANY_GROUP."""
         if not patterns:
-            return self._nobody.get(subject) or self._seat_of_nobody(subject)
-        if self._seat_count >= _SEATS_MAX:
-            self._forget_seats()
+            return self._unassigned.get(subject) or self._unassigned_cell(subject)
+        if self._cached_count >= _CACHED_MAX:
+            self._clear_cache()
         kind = self.groups_of(patterns)
-        seats = self._seats_by_patterns[patterns] = self._seats.setdefault(kind, {})
-        cell = seats.get(subject)
+        cells = self._cells_by_patterns[patterns] = self._cells_by_groups.setdefault(kind, {})
+        cell = cells.get(subject)
         if cell is None:
             named = group_of(subject)
-            cell = self._cell(named if named in kind else ANYBODY, subject)
+            cell = self._cell(named if named in kind else ANY_GROUP, subject)
             if cell.subject == subject:
-                seats[subject] = cell
-                self._seat_count += 1
+                cells[subject] = cell
+                self._cached_count += 1
         return cell
 
     def _cell(self, group: str, subject: str) -> Cell:
@@ -321,37 +321,37 @@ class Stats:
         return cell
 
     def _last_resort(self, group: str) -> Cell:
-        group = NOBODY if group == NOBODY else OTHERS
+        group = NO_GROUP if group == NO_GROUP else OTHERS
         return self._cells.get((group, OTHERS)) or self._new_cell(group, OTHERS)
 
     def _new_cell(self, group: str, subject: str) -> Cell:
         cell = self._cells[group, subject] = Cell(group, subject)
         return cell
 
-    def _forget_seats(self) -> None:
-        self._nobody.clear()
-        self._seats.clear()
-        self._seats_by_patterns.clear()
+    def _clear_cache(self) -> None:
+        self._unassigned.clear()
+        self._cells_by_groups.clear()
+        self._cells_by_patterns.clear()
         self._kinds.clear()
-        self._seat_count = 0
+        self._cached_count = 0
 
     def _fold_idle(self) -> None:
         """Add the cells that are idle longest to OTHERS. A cell with running jobs is not idle."""
-        last_resorts = {(NOBODY, OTHERS), (OTHERS, OTHERS)}
+        last_resorts = {(NO_GROUP, OTHERS), (OTHERS, OTHERS)}
         idle = [
             cell
             for key, cell in self._cells.items()
             if cell.idle_turns and not cell.running and key not in last_resorts
         ]
         idle.sort(key=lambda cell: cell.idle_turns, reverse=True)
-        self._forget_seats()
+        self._clear_cache()
         for cell in idle[: len(self._cells) - STATS_CELLS_MAX * 3 // 4]:
             del self._cells[cell.group, cell.subject]
             self._fold(cell)
 
     def _fold(self, cell: Cell) -> None:
         into = self._last_resort(cell.group) if cell.subject == OTHERS else self._cell(cell.group, OTHERS)
-        into.came += cell.came
+        into.accepted += cell.accepted
         into.ok += cell.ok
         into.failed += cell.failed
         into.redelivered += cell.redelivered
@@ -380,16 +380,16 @@ def spread(counts: list[int]) -> Spread:
 
 
 def _marked(cell: Cell) -> CellMark:
-    return CellMark(cell.came, cell.assigned, cell.ok + cell.failed, cell.waited.copy(), cell.ran.copy())
+    return CellMark(cell.accepted, cell.assigned, cell.ok + cell.failed, cell.waited.copy(), cell.ran.copy())
 
 
 def _is_changed(cell: Cell, mark: CellMark) -> bool:
-    return mark[:3] != (cell.came, cell.assigned, cell.ok + cell.failed)
+    return mark[:3] != (cell.accepted, cell.assigned, cell.ok + cell.failed)
 
 
 def _sum(one: CellMark, other: CellMark) -> CellMark:
     return CellMark(
-        one.came + other.came,
+        one.accepted + other.accepted,
         one.assigned + other.assigned,
         one.ended + other.ended,
         list(map(add, one.waited, other.waited)),

@@ -44,7 +44,7 @@ class Workers:
         self._timers: list[tuple[float, int, WorkerRecord]] = []
         self._timer_count = 0
         self._by_conn = roster.by_conn
-        self.again: list[tuple[JobId, WorkerRecord]] = []
+        self.to_resend: list[tuple[JobId, WorkerRecord]] = []
         """Jobs to send once more at the end of this step, and their workers."""
 
     def wake_at(self) -> float | None:
@@ -81,11 +81,11 @@ class Workers:
         if not event.reattach:
             self._lose_all(worker, now)
             worker.away_until = None
-        worker.call(event.name)
+        worker.set_name(event.name)
         worker.receipts, worker.heartbeats = event.receipts, event.heartbeats
         worker.reattach, worker.cancels = event.reattach, event.cancels
         worker.settled = not event.reattach
-        worker.slots = worker.slots_said = event.slots
+        worker.slots = worker.slots_declared = event.slots
         worker.blobs = event.blobs
         worker.runs_unnamed, worker.simple_only = event.runs_unnamed, event.simple_only
         worker.stride = TURN_STRIDE // event.weight
@@ -95,8 +95,8 @@ class Workers:
         worker.held_by = 0.0
         worker.leaving = worker.blocked = False
         worker.seen_at = worker.joined_at = now
-        self._lanes.table.pools_came(self._roster.connect(worker, event.conn, event.patterns))
-        self._lanes.table.worker_came(worker)
+        self._lanes.table.pools_added(self._roster.connect(worker, event.conn, event.patterns))
+        self._lanes.table.worker_connected(worker)
         if event.receipts or event.heartbeats or event.reattach or event.cancels:
             self._out.at_once.append(ev.SendWelcome(event.conn))
 
@@ -122,7 +122,7 @@ class Workers:
             if not worker.settled:
                 self._settle(worker, event, now)
             if worker.resend:
-                self.again += [(job_id, worker) for job_id in worker.jobs]
+                self.to_resend += [(job_id, worker) for job_id in worker.jobs]
 
     def _settle(self, worker: WorkerRecord, event: ev.WorkerHolds, now: float) -> None:
         """A worker reports what it holds, after a reconnect or to a new leader: it keeps these jobs and loses the
@@ -149,15 +149,15 @@ class Workers:
                     self._lifecycle.run_on(job, worker, now)
             elif job.worker is worker:
                 assert job.cell is not None
-                job.cell = self._lifecycle.stats.came_back(job.cell, worker.patterns, job.subject)
+                job.cell = self._lifecycle.stats.reattached(job.cell, worker.patterns, job.subject)
             elif job_id in self._lifecycle.loading:
                 # Assigned to another worker since, but not yet sent: the request is still being read.
                 self._lifecycle.give_back(job, now)
                 self._lifecycle.run_on(job, worker, now)
-            elif worker not in job.also:
-                job.also = (*job.also, worker)
+            elif worker not in job.former_workers:
+                job.former_workers = (*job.former_workers, worker)
         if refused:
-            self._out.complain(event.conn, outside(worker, refused))
+            self._out.complain(event.conn, foreign_claim_text(worker, refused))
         if fetched:
             self._out.do.append(ev.SendFetch(event.conn, list(fetched)))
         worker.settled = True
@@ -205,7 +205,7 @@ class Workers:
         if why:
             worker.credit = 0
             worker.spent_at = now
-            self._lanes.leaves(worker)
+            self._lanes.worker_leaves(worker)
             self._keep_from(worker, now)
             if not worker.simple_only:
                 assert worker.conn is not None
@@ -224,7 +224,7 @@ class Workers:
         worker.draining = draining
         self._roster.era += 1
         if draining:
-            self._lanes.leaves(worker)
+            self._lanes.worker_leaves(worker)
         if draining:
             self._drained[worker.id] = None
             if len(self._drained) > DRAINED_MAX:
@@ -239,7 +239,7 @@ class Workers:
             return
         worker.leaving = True
         self._roster.era += 1
-        self._lanes.leaves(worker)
+        self._lanes.worker_leaves(worker)
         self._roster.changed(worker)
 
     def credited(self, event: ev.Credited, now: float) -> None:
@@ -265,8 +265,8 @@ class Workers:
             worker.parallel = amount
         if worker.unpaid and worker.credit + len(worker.jobs) >= worker.parallel:
             worker.unpaid = 0
-        if worker.slots < worker.slots_said:  # The declared number was in doubt, but the credit shows it.
-            worker.slots = max(worker.slots, min(worker.credit, worker.slots_said))
+        if worker.slots < worker.slots_declared:  # The declared number was in doubt, but the credit shows it.
+            worker.slots = max(worker.slots, min(worker.credit, worker.slots_declared))
         self._roster.changed(worker)
 
     def acked_empty(self, worker: WorkerRecord, now: float) -> None:
@@ -320,10 +320,10 @@ class Workers:
             elif worker.heartbeats:
                 self._out.at_once.append(ev.SendPeerHeartbeat(worker.conn))
             else:
-                self._look_for_late_acks(worker, now)
+                self._lose_late_attempts(worker, now)
                 self._give_credit_back(worker, now)
 
-    def hear_all(self, now: float) -> None:
+    def reset_silence(self, now: float) -> None:
         """The leader could not read: the silence of workers has no meaning, and workers that are away had no chance to
         come back."""
         for worker in self._roster:
@@ -341,8 +341,8 @@ class Workers:
             worker.away_until = now + REATTACH_GRACE_S
         elif worker.away_until is None:
             worker.away_until = now
-        self._lanes.leaves(worker)
-        self._lanes.table.pools_went(self._roster.disconnect(worker))
+        self._lanes.worker_leaves(worker)
+        self._lanes.table.pools_removed(self._roster.disconnect(worker))
 
     def _give_up_on(self, worker: WorkerRecord, now: float) -> None:
         """The worker is lost: its jobs go back to the head of the queue (SPEC L4)."""
@@ -358,15 +358,15 @@ class Workers:
                 code = LEADER_LOST if job_id in self._lifecycle.inherited else "worker-lost"
                 self._lifecycle.attempt_lost(job, code, now, at_once=True)
 
-    def _look_for_late_acks(self, worker: WorkerRecord, now: float) -> None:
+    def _lose_late_attempts(self, worker: WorkerRecord, now: float) -> None:
         """A late job may still be answered, so the worker continues to hold it (SPEC L3)."""
         for job_id in list(worker.jobs):
             job = self._lifecycle.jobs.get(job_id)
             if job is None:
                 del worker.jobs[job_id]
             elif job.worker is worker and now - max(job.since, worker.joined_at) > job.timeout_s + ACK_MARGIN_S:
-                if worker not in job.also:
-                    job.also = (*job.also, worker)
+                if worker not in job.former_workers:
+                    job.former_workers = (*job.former_workers, worker)
                 self._lifecycle.attempt_lost(job, "ack-late", now, at_once=False)
         self._roster.changed(worker)
 
@@ -383,7 +383,7 @@ def may_claim(job: JobRecord, worker: WorkerRecord) -> bool:
     return was_given(job, worker) or owner_of(job.subject) == worker.id or hears(worker.patterns, job.subject)
 
 
-def outside(worker: WorkerRecord, jobs: int) -> str:
+def foreign_claim_text(worker: WorkerRecord, jobs: int) -> str:
     return f"{worker.label} claims {jobs} job{'s' if jobs > 1 else ''} outside its patterns, which it was never given"
 
 

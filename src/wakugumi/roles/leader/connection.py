@@ -287,7 +287,7 @@ class PeerConnection:
             self._post(ev.SubmitRefused(self.conn, job_id, no.code, no.message))
             return
         if self._hub.has_nodes:
-            event = msgspec.structs.replace(event, wants=marked(event.wants, frame.payload))
+            event = msgspec.structs.replace(event, requirements=marked(event.requirements, frame.payload))
         if blobs:
             self._submissions.submit(self, event, blobs)
         else:

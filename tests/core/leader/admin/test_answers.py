@@ -72,7 +72,7 @@ def test_it_stands_behind_jobs_of_higher_priority(world: World) -> None:
     desk = world.client()
     world.worker("a")
     (first,) = desk.submits(1)
-    desk.submits(2, wants=Requirements(priority=5))
+    desk.submits(2, requirements=Requirements(priority=5))
     assert world.reasons(first)[1:] == [
         "it stands behind 2 jobs of the same client and subject, 2 of them of higher priority"
     ]
@@ -83,7 +83,7 @@ def test_it_needs_more_slots_than_any_worker_has(world: World) -> None:
     world.worker("a", credit=2, slots=2)
     world.worker("old", old=True, credit=9)
     world.worker("elsewhere", "job.assign.draw", credit=16, slots=16)
-    (job,) = desk.submits(1, wants=Requirements(slots=4))
+    (job,) = desk.submits(1, requirements=Requirements(slots=4))
     world.wait(60.0)
     assert world.reasons(job) == [
         "it needs 4 slots at once, and no worker that serves job.assign.calc has so many: the largest has 2"
@@ -98,7 +98,7 @@ def test_it_needs_more_slots_than_any_worker_has(world: World) -> None:
 def test_no_worker_says_how_many_slots_it_has(world: World) -> None:
     desk = world.client()
     world.worker("old", old=True, credit=9)
-    (job,) = desk.submits(1, wants=Requirements(slots=2))
+    (job,) = desk.submits(1, requirements=Requirements(slots=2))
     (reason,) = world.reasons(job)
     assert reason.endswith("no worker that serves job.assign.calc has so many: none of them says how many it has")
 
@@ -106,7 +106,7 @@ def test_no_worker_says_how_many_slots_it_has(world: World) -> None:
 def test_a_worker_is_kept_free_for_it(world: World) -> None:
     desk, other = world.client(), world.client("other")
     a = world.worker("a", credit=1, slots=2)
-    (job,) = desk.submits(1, wants=Requirements(slots=2))
+    (job,) = desk.submits(1, requirements=Requirements(slots=2))
     assert world.reasons(job) == ["it needs 2 slots at once, and no worker has so many free: at most 1"]
     world.wait(SLOTS_PATIENCE_S + 0.1)
     assert world.reasons(job) == ["it needs 2 slots at once: worker a is being kept free for it, 1 of them are free"]
@@ -127,7 +127,7 @@ def test_it_waits_for_the_home_of_its_key() -> None:
     with a_world(policies=parse_policies("sticky")) as world:
         desk = world.client()
         a = world.worker("a", credit=1)
-        first, second = desk.submits(2, wants=Requirements("k"))
+        first, second = desk.submits(2, requirements=Requirements("k"))
         a.gets(first)
         b = world.worker("b", credit=5)
         assert world.reasons(second) == ["it waits for the home of its key, worker a, which is busy"]

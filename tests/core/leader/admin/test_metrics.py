@@ -70,7 +70,7 @@ def test_a_job_that_a_node_gives_back_has_waited_once_and_is_told_as_declined() 
     with a_world() as world:
         client, name = world.client(), "wakugumi_leader_dispatch_delay_seconds"
         node = world.worker("node", credit=1, is_node=True)
-        (job,) = client.submits(1, wants=Requirements(simple=True))
+        (job,) = client.submits(1, requirements=Requirements(simple=True))
         for _ in range(3):
             node.gets(job)
             node.declines(job)
@@ -151,7 +151,7 @@ def test_whoever_watches_counts_each_job_once_whatever_comes_and_goes(
     for turn in range(200):
         words = [f"s{rng.randrange(turn // 5, turn // 5 + 4)}" for _ in range(rng.randrange(4))]
         for word in words:
-            stats.came(subject(word))
+            stats.accepted(subject(word))
             cell = stats.assigned(patterns, subject(word), rng.random())
             if rng.random() < 0.2:
                 stats.lost(cell)

@@ -27,7 +27,7 @@ def ended(world: World) -> None:
 def test_a_jobs_inputs_are_held_from_its_submit_to_its_result() -> None:
     with a_world() as world:
         desk = world.client()
-        (job,) = desk.submits(1, wants=NAMES)
+        (job,) = desk.submits(1, requirements=NAMES)
         assert all(map(world.leader.holds, NAMES.files))
         worker = world.worker("w", credit=1, blobs=True)
         worker.gets(job)
@@ -41,7 +41,7 @@ def test_a_jobs_inputs_are_held_from_its_submit_to_its_result() -> None:
 def test_a_blob_that_two_jobs_name_is_held_until_both_are_done() -> None:
     with a_world() as world:
         desk = world.client()
-        first, second = desk.submits(2, wants=NAMES)
+        first, second = desk.submits(2, requirements=NAMES)
         desk.cancels(first)
         desk.gets_failure(first, "cancelled")
         assert world.leader.holds(INPUT)
@@ -149,7 +149,7 @@ def test_what_another_job_needs_is_not_freed_with_a_result() -> None:
         worker.gets(job)
         worker.acks(job, blobs=(ARCHIVE,))
         desk.gets_result(job)
-        (later,) = desk.submits(1, wants=Requirements(files=(ARCHIVE,)))
+        (later,) = desk.submits(1, requirements=Requirements(files=(ARCHIVE,)))
         world.ask(AskCancel(jobs=[show_job_id(job)], forget=True))
         assert job not in world.leader.jobs
         assert world.leader.holds(ARCHIVE)
@@ -162,12 +162,12 @@ def test_a_failed_job_that_is_submitted_again_gives_up_the_blobs_of_its_failure(
     with a_world() as world:
         desk = world.client()
         worker = world.worker("w", credit=1, blobs=True)
-        (job,) = desk.submits(1, wants=NAMES)
+        (job,) = desk.submits(1, requirements=NAMES)
         worker.gets(job)
         worker.fails(job, blobs=(ARCHIVE,))
         desk.gets_result(job)
         assert world.leader.holds(ARCHIVE)
-        desk.submit(job=job, wants=NAMES)
+        desk.submit(job=job, requirements=NAMES)
         desk.gets_receipt(job)
         assert world.freed == [ARCHIVE]
         assert world.leader.holds(INPUT)
@@ -176,7 +176,7 @@ def test_a_failed_job_that_is_submitted_again_gives_up_the_blobs_of_its_failure(
 def dead_job(world: World) -> JobId:
     desk = world.client()
     worker = world.worker("w", credit=1, blobs=True)
-    (job,) = desk.submits(1, wants=NAMES)
+    (job,) = desk.submits(1, requirements=NAMES)
     worker.gets(job)
     worker.fails(job, "worker-error")
     desk.gets_failure(job, "dead")
@@ -225,12 +225,12 @@ def test_jobs_that_name_very_many_files_fill_the_queue(monkeypatch: pytest.Monke
     many = Requirements(files=tuple(f"{number:064}" for number in range(14)))
     with a_world() as world:
         desk = world.client()
-        first, _ = desk.submits(2, wants=many)
-        refused = desk.submit(wants=many)
+        first, _ = desk.submits(2, requirements=many)
+        refused = desk.submit(requirements=many)
         desk.gets_refusal(refused, "full")
         desk.cancels(first)
         desk.gets_failure(first, "cancelled")
-        desk.submits(1, wants=NAMES)
+        desk.submits(1, requirements=NAMES)
 
 
 @pytest.mark.spec("L7", "C5")
@@ -243,7 +243,7 @@ def test_holds_survive_the_leader() -> None:
         worker.gets(done)
         worker.acks(done, blobs=(ARCHIVE,))
         desk.gets_result(done)
-        desk.submits(1, wants=Requirements(files=(OTHER,)))
+        desk.submits(1, requirements=Requirements(files=(OTHER,)))
         world.restart()
         assert all(map(world.leader.holds, (INPUT, "cache:data", ARCHIVE, OTHER)))
 
@@ -288,5 +288,7 @@ def test_a_journal_from_before_there_were_blobs_is_read() -> None:
         fields = msgspec.msgpack.decode(msgspec.msgpack.encode(record))
         old = msgspec.msgpack.encode(fields[:-new_fields])
         assert msgspec.msgpack.decode(old, type=type(record)) == record
-    wants = msgspec.msgpack.decode(msgspec.msgpack.encode(Requirements("k", 1, 2)))
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(wants[:3]), type=Requirements) == Requirements("k", 1, 2)
+    requirements = msgspec.msgpack.decode(msgspec.msgpack.encode(Requirements("k", 1, 2)))
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(requirements[:3]), type=Requirements) == Requirements(
+        "k", 1, 2
+    )

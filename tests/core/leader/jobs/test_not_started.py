@@ -320,7 +320,7 @@ def test_a_late_word_of_a_worker_that_lost_the_job_changes_nothing(world: World)
 
 def test_a_job_that_needs_several_slots_does_not_block_others_of_its_size(world: World) -> None:
     desk, sick = world.client(), world.worker("sick", credit=2, slots=2)
-    first, second = desk.submits(2, wants=Requirements(slots=2))
+    first, second = desk.submits(2, requirements=Requirements(slots=2))
     sick.gets(first)
     world.worker("busy", slots=2)
     sick.turns_down(first)

@@ -588,11 +588,11 @@ def test_what_attempts_printed_has_a_budget(world: World, monkeypatch: pytest.Mo
 def test_what_a_job_asks_for_survives_its_leader_and_a_journal_from_before_there_was_any_is_read() -> None:
     with a_world() as world:
         desk = world.client()
-        (urgent,) = desk.submits(1, wants=(wants := Requirements("k", 5, 2)))
+        (urgent,) = desk.submits(1, requirements=(requirements := Requirements("k", 5, 2)))
         (plain,) = desk.submits(1)
         world.restart()
-        assert world.leader.jobs[urgent].wants == wants
-        assert world.leader.jobs[plain].wants is None
+        assert world.leader.jobs[urgent].requirements == requirements
+        assert world.leader.jobs[plain].requirements is None
         worker = world.worker("w", credit=3, slots=3)
         worker.gets(urgent, plain)
     record = KeepJob(urgent, desk.id, 1, subject("calc"), "calc", 1.0, 0, b"request")

@@ -24,12 +24,12 @@ class Tables:
     def worker(self, name: str, *patterns: str) -> WorkerRecord:
         worker = self.roster.add(WorkerId(name.encode().ljust(16)))
         wanted = tuple(parse_pattern(pattern) for pattern in patterns)
-        self.table.pools_came(self.roster.connect(worker, ConnId(worker.number), wanted))
-        self.table.worker_came(worker)
+        self.table.pools_added(self.roster.connect(worker, ConnId(worker.number), wanted))
+        self.table.worker_connected(worker)
         return worker
 
     def lose(self, worker: WorkerRecord) -> None:
-        self.table.pools_went(self.roster.disconnect(worker))
+        self.table.pools_removed(self.roster.disconnect(worker))
 
     def open(self, subject: str) -> Lane:
         lane = self.table.open(Subject(Pattern(subject)))

@@ -148,7 +148,7 @@ def test_an_address_that_comes_and_goes_does_not_cost_a_subject_its_place(queues
 def test_a_subject_that_also_waits_for_a_home_goes_behind_those_that_wait_when_it_was_served(sticky: Queues) -> None:
     """x has credit at v that it cannot use, because all its jobs are at home at w; y is served by w alone."""
     w, v = sticky.worker("w", "job.assign.x", "job.assign.y"), sticky.worker("v", "job.assign.x")
-    sticky.push("a1 a2 a3 a4", "x", wants=keyed(sticky, w, subject=parse_subject("job.assign.x")))
+    sticky.push("a1 a2 a3 a4", "x", requirements=keyed(sticky, w, subject=parse_subject("job.assign.x")))
     sticky.push("b1 b2 b3", "y")
     sticky.give(v, 1)
     assert sticky.assigned() == []
@@ -256,7 +256,7 @@ def test_a_client_with_a_heap_of_untaken_results_waits(queues: Queues) -> None:
     worker = queues.worker("w")
     assert queues.serve(worker, 9) == "d1"
     client.undelivered_bytes -= 1
-    queues.lanes.room_came(client)
+    queues.lanes.room_freed(client)
     assert queues.assigned() == [("w", "c1")]
 
 
@@ -381,18 +381,18 @@ def test_clients_with_enough_jobs_are_never_two_apart(clients: int, subjects: in
 @pytest.mark.spec("L1")
 def test_a_higher_priority_goes_first_and_equals_go_first_in_first_out(queues: Queues) -> None:
     queues.push("a1 a2")
-    queues.push("a3 a4", wants=Requirements(priority=5))
-    queues.push("a5", wants=Requirements(priority=-5))
-    queues.push("a6", wants=Requirements(priority=100))
+    queues.push("a3 a4", requirements=Requirements(priority=5))
+    queues.push("a5", requirements=Requirements(priority=-5))
+    queues.push("a6", requirements=Requirements(priority=100))
     queues.push("a7")
     assert queues.serve(queues.worker("w"), 9) == "a6 a3 a4 a1 a2 a7 a5"
 
 
 @pytest.mark.spec("L1")
 def test_priorities_change_nothing_between_clients_and_subjects(queues: Queues) -> None:
-    queues.push("a1 a2 a3", wants=Requirements(priority=100))
+    queues.push("a1 a2 a3", requirements=Requirements(priority=100))
     queues.push("b1 b2 b3")
-    queues.push("c1", "other", wants=Requirements(priority=-100))
+    queues.push("c1", "other", requirements=Requirements(priority=-100))
     assert queues.serve(queues.worker("w"), 9) == "a1 c1 b1 a2 b2 a3 b3"
 
 
@@ -400,28 +400,28 @@ def test_priorities_change_nothing_between_clients_and_subjects(queues: Queues) 
 def test_age_lifts_one_step_per_so_many_seconds(queues: Queues) -> None:
     queues.push("a1")
     queues.roster.now += 3 * PRIORITY_AGE_S
-    queues.push("a2", wants=Requirements(priority=2))
-    queues.push("a3", wants=Requirements(priority=4))
+    queues.push("a2", requirements=Requirements(priority=2))
+    queues.push("a3", requirements=Requirements(priority=4))
     assert queues.serve(queues.worker("w"), 9) == "a3 a1 a2"
 
 
 @pytest.mark.spec("L1")
 def test_nobody_starves_behind_a_stream_of_the_highest_priority(queues: Queues) -> None:
     worker = queues.worker("w")
-    queues.push("a0", wants=Requirements(priority=-PRIORITY_MAX))
+    queues.push("a0", requirements=Requirements(priority=-PRIORITY_MAX))
     served: list[str] = []
     while "a0" not in served:
         assert queues.roster.now <= (2 * PRIORITY_MAX + 1) * PRIORITY_AGE_S
         queues.roster.now += PRIORITY_AGE_S
-        queues.push(f"a{len(served) + 1}", wants=Requirements(priority=PRIORITY_MAX))
+        queues.push(f"a{len(served) + 1}", requirements=Requirements(priority=PRIORITY_MAX))
         served += queues.serve(worker).split()
     assert len(served) > 2 * PRIORITY_MAX - 2
 
 
 @pytest.mark.spec("L4")
 def test_a_job_that_comes_back_goes_before_those_of_its_priority(queues: Queues) -> None:
-    queues.push("a1 a2", wants=Requirements(priority=1))
-    queues.push("a3", wants=Requirements(priority=7))
+    queues.push("a1 a2", requirements=Requirements(priority=1))
+    queues.push("a3", requirements=Requirements(priority=7))
     worker = queues.worker("w")
     assert queues.serve(worker, 2) == "a3 a1"
     queues.roster.now += 1.0
@@ -434,9 +434,9 @@ def test_a_job_that_comes_back_goes_before_those_of_its_priority(queues: Queues)
 
 @pytest.mark.spec("L10")
 def test_who_submits_and_cancels_jobs_with_priorities_in_a_circle_fills_no_memory(queues: Queues) -> None:
-    queues.push("a0", wants=Requirements(priority=1))
+    queues.push("a0", requirements=Requirements(priority=1))
     for number in range(1, 2_000):
-        queues.push(f"a{number}", wants=Requirements(priority=number % 50))
+        queues.push(f"a{number}", requirements=Requirements(priority=number % 50))
         queues.cancel(f"a{number}")
         assert queues.assigned() == []
     lane = queues.lanes.lane(parse_subject("job.assign.calc"))
@@ -447,7 +447,7 @@ def test_who_submits_and_cancels_jobs_with_priorities_in_a_circle_fills_no_memor
 
 def test_a_turn_in_which_nobody_asks_for_anything_any_more_is_plain_again(queues: Queues) -> None:
     queues.push("a1 a2 a3 b1")
-    queues.push("a4", wants=Requirements(priority=1))
+    queues.push("a4", requirements=Requirements(priority=1))
     lane = queues.lanes.lane(parse_subject("job.assign.calc"))
     assert lane is not None
     turn = lane.by_client[ClientId("a")]
@@ -469,7 +469,7 @@ def test_the_next_one_is_always_the_one_a_look_at_all_jobs_would_choose(script: 
     for number, (what, x) in enumerate(script):
         if what == "push":
             priority = (0, 0, 0, 1, 2, 5, -3, 100, -100, 7)[x]
-            queues.push(f"a{number}", wants=Requirements(priority=priority) if priority or number % 2 else None)
+            queues.push(f"a{number}", requirements=Requirements(priority=priority) if priority or number % 2 else None)
             waiting.append((queues.roster.now - priority * PRIORITY_AGE_S, number, f"a{number}"))
         elif what == "cancel" and waiting:
             queues.cancel(waiting.pop(x % len(waiting))[2])

@@ -35,7 +35,7 @@ def test_a_job_goes_to_who_holds_most_of_its_files(files: tuple[str, ...], taker
         desk = world.client()
         workers = {name: world.worker(name, credit=2, blobs=True) for name in ("w0", "w1", "w2", "w3")}
         workers["w0"].credit(2)  # The best of them, where nothing else counts.
-        (job,) = desk.submits(1, wants=Requirements(files=files) if files else None)
+        (job,) = desk.submits(1, requirements=Requirements(files=files) if files else None)
         workers[taker].gets(job)
 
 
@@ -44,7 +44,7 @@ def test_of_two_that_hold_the_same_the_better_one_is_taken() -> None:
         desk = world.client()
         world.worker("w2", credit=1, blobs=True)
         better = world.worker("w3", credit=5, blobs=True)
-        (job,) = desk.submits(1, wants=Requirements(files=(A,)))
+        (job,) = desk.submits(1, requirements=Requirements(files=(A,)))
         better.gets(job)
 
 
@@ -54,7 +54,7 @@ def test_nobody_waits_for_who_holds_its_files() -> None:
         desk = world.client()
         world.worker("w3", blobs=True)
         other = world.worker("w0", credit=1, blobs=True)
-        (job,) = desk.submits(1, wants=Requirements(files=(A, B)))
+        (job,) = desk.submits(1, requirements=Requirements(files=(A, B)))
         other.gets(job)
 
 
@@ -63,7 +63,7 @@ def test_who_holds_its_files_and_does_not_serve_its_subject_is_passed_over() -> 
         desk = world.client()
         world.worker("w3", "job.assign.other", credit=9, blobs=True)
         other = world.worker("w0", credit=1, blobs=True)
-        (job,) = desk.submits(1, wants=Requirements(files=(A, B)))
+        (job,) = desk.submits(1, requirements=Requirements(files=(A, B)))
         other.gets(job)
 
 
@@ -72,13 +72,13 @@ def test_the_home_of_a_key_comes_before_its_files() -> None:
     with a_world(holders=holders, policies=parse_policies("sticky")) as world:
         desk = world.client()
         home = world.worker("w0", credit=1, blobs=True)
-        (first,) = desk.submits(1, wants=Requirements("k"))
+        (first,) = desk.submits(1, requirements=Requirements("k"))
         home.gets(first)
         home.acks(first)
         desk.gets_result(first)
         world.worker("w3", credit=9, blobs=True)
         home.credit(1)
-        (job,) = desk.submits(1, wants=Requirements("k", files=(A, B)))
+        (job,) = desk.submits(1, requirements=Requirements("k", files=(A, B)))
         home.gets(job)
 
 
@@ -88,7 +88,7 @@ def test_a_job_of_several_slots_goes_to_who_holds_its_files_and_has_room() -> No
         world.worker("w0", credit=4, slots=4, blobs=True)
         world.worker("w3", credit=1, slots=4, blobs=True)
         near = world.worker("w2", credit=2, slots=4, blobs=True)
-        (job,) = desk.submits(1, wants=Requirements(slots=2, files=(A, B)))
+        (job,) = desk.submits(1, requirements=Requirements(slots=2, files=(A, B)))
         near.gets(job)
 
 
@@ -105,7 +105,7 @@ def test_the_one_of_many_holders_that_has_room_is_found(credit: int) -> None:
         near = world.worker(many[-1], credit=1, blobs=True)
         others = [world.worker(f"o{at}", credit=2 * credit, blobs=True) for at in range(len(many))]
         others[0].credit(2)
-        (job,) = desk.submits(1, wants=Requirements(files=(A,)))
+        (job,) = desk.submits(1, requirements=Requirements(files=(A,)))
         near.gets(job)
 
 
@@ -126,7 +126,7 @@ def test_not_all_holders_are_looked_at_for_each_job() -> None:
         for at in range(2 * HOLDERS_WEIGHED_MAX):
             world.worker(f"h{at}", credit=1, blobs=True)
         far.credit(1)
-        desk.submits(1, wants=Requirements(files=(A,)))
+        desk.submits(1, requirements=Requirements(files=(A,)))
         assert looked <= 2 * HOLDERS_WEIGHED_MAX
         assert not far.inbox
         for end in world.ends.values():
@@ -144,7 +144,7 @@ def test_blobs_go_to_no_old_worker_while_another_serves(file: str) -> None:
         desk = world.client()
         mixed(world)
         knowing = world.worker("w0", credit=1, blobs=True)
-        first, second = desk.submits(2, wants=Requirements(files=(file,)))
+        first, second = desk.submits(2, requirements=Requirements(files=(file,)))
         (plain,) = desk.submits(1)
         knowing.gets(first)
         assert any("blobs" in reason for reason in world.reasons(second))
@@ -161,7 +161,7 @@ def test_no_old_worker_is_kept_free_for_a_large_job_with_blobs() -> None:
         desk = world.client()
         old = world.worker("old", credit=2, slots=2)
         knows = world.worker("w0", credit=1, blobs=True, slots=2)
-        (large,) = desk.submits(1, wants=Requirements(slots=2, files=(A,)))
+        (large,) = desk.submits(1, requirements=Requirements(slots=2, files=(A,)))
         world.wait(SLOTS_PATIENCE_S + 0.1)
         small, other = desk.submits(2)
         old.gets(small, other)
@@ -175,7 +175,7 @@ def test_when_the_last_one_that_knows_blobs_leaves_the_old_ones_get_them() -> No
         desk = world.client()
         old = world.worker("old", old=True, credit=5)
         knowing = world.worker("w0", blobs=True)
-        (job,) = desk.submits(1, wants=Requirements(files=(A,)))
+        (job,) = desk.submits(1, requirements=Requirements(files=(A,)))
         old.gets_nothing()
         knowing.leaves()
         world.wait(BLOBS_PATIENCE_S + 0.1)
@@ -186,13 +186,13 @@ def test_a_home_that_does_not_know_blobs_is_none() -> None:
     with a_world(policies=parse_policies("sticky")) as world:
         desk = world.client()
         old = world.worker("old", old=True, credit=1)
-        (first,) = desk.submits(1, wants=Requirements("k"))
+        (first,) = desk.submits(1, requirements=Requirements("k"))
         old.gets(first)
         old.acks(first)
         desk.gets_result(first)
         old.credit(1)
         knowing = world.worker("w0", credit=1, blobs=True)
-        (job,) = desk.submits(1, wants=Requirements("k", files=(A,)))
+        (job,) = desk.submits(1, requirements=Requirements("k", files=(A,)))
         knowing.gets(job)
 
 
@@ -201,5 +201,5 @@ def test_a_cache_may_go_to_an_old_worker() -> None:
         desk = world.client()
         old = world.worker("old", old=True, credit=5)
         world.worker("w0", blobs=True)
-        (job,) = desk.submits(1, wants=Requirements(files=("cache:data",)))
+        (job,) = desk.submits(1, requirements=Requirements(files=("cache:data",)))
         old.gets(job)

@@ -42,8 +42,8 @@ def a_lane(roster: Roster, name: str) -> Lane:
 
 
 def served(parking: Parking) -> list[str]:
-    assert list(parking.hear_credit()) == []
-    parking.hear_news()
+    assert list(parking.collect_credit()) == []
+    parking.begin_service()
     found = []
     while (lane := parking.next()) is not None:
         assert lane.waits is NOWHERE
@@ -111,10 +111,10 @@ def test_a_parked_lane_waits_with_a_pool_that_comes_and_not_with_one_that_went(
     worker = a_worker(roster, "w", ">", credit=1)
     (pool,) = worker.pools
     lane.served_by([pool])
-    parking.pool_came(lane, pool)
+    parking.pool_added(lane, pool)
     parking.check([lane])
     assert pool.parked.first() == lane.place
-    parking.pool_went(pool)
+    parking.pool_removed(pool)
     assert not pool.parked.at
 
 
@@ -135,11 +135,11 @@ def test_the_turn_for_which_a_worker_is_kept_is_told_and_its_pools_are_not(roste
     turn = Turn(lane, ClientRecord(ClientId("c")))
     worker.kept_for = turn
     give(roster, worker, 1)
-    assert list(parking.hear_credit()) == [turn]
-    parking.hear_news()
+    assert list(parking.collect_credit()) == [turn]
+    parking.begin_service()
     assert parking.next() is None
     worker.kept_for = None
     give(roster, worker, 1)
-    list(parking.hear_credit())
-    parking.hear_of(worker)
+    list(parking.collect_credit())
+    parking.offer_rest_of(worker)
     assert parking.next() is lane, "the rest of its credit is for those that waited"

@@ -40,7 +40,7 @@ def test_the_same_key_goes_to_the_same_worker_however_much_credit_others_have(st
     one, other = sticky.worker("one"), sticky.worker("other")
     sticky.give(one, 3)
     sticky.give(other, 9)
-    sticky.push("a1 a2 b1", wants=keyed(sticky, one))
+    sticky.push("a1 a2 b1", requirements=keyed(sticky, one))
     assert sticky.assigned() == [("one", "a1"), ("one", "b1"), ("one", "a2")]
     sticky.push("a3")
     assert sticky.assigned() == [("other", "a3")], "without a key it goes where most credit is"
@@ -51,7 +51,7 @@ def test_a_key_means_nothing_where_the_policy_is_not_sticky(queues: Queues) -> N
     one, other = queues.worker("one"), queues.worker("other")
     queues.give(one, 1)
     queues.give(other, 2)
-    queues.push("a1 a2 a3", wants=Requirements(key="k"))
+    queues.push("a1 a2 a3", requirements=Requirements(key="k"))
     assert queues.assigned() == [("other", "a1"), ("one", "a2"), ("other", "a3")]
 
 
@@ -59,17 +59,17 @@ def test_a_key_means_nothing_where_the_policy_is_not_sticky(queues: Queues) -> N
 def test_a_job_waits_for_its_home_lets_others_pass_and_goes_elsewhere_in_the_end(sticky: Queues) -> None:
     one, other = sticky.worker("one"), sticky.worker("other")
     sticky.give(one, 1)
-    sticky.push("a1 a2", wants=(key := keyed(sticky, one)))
+    sticky.push("a1 a2", requirements=(key := keyed(sticky, one)))
     assert sticky.assigned() == [("one", "a1")]
     sticky.give(other, 5)
     assert sticky.assigned() == [], "its home is busy"
-    sticky.push("a3", wants=keyed(sticky, other))
+    sticky.push("a3", requirements=keyed(sticky, other))
     sticky.push("a4 b1")
     assert {job for _, job in sticky.assigned()} == {"a3", "a4", "b1"}
     assert sticky.wait(STICKY_PATIENCE_S - 0.1) == []
     assert sticky.wait(0.2) == [("other", "a2")]
     sticky.give(one, 1)
-    sticky.push("a5", wants=key)
+    sticky.push("a5", requirements=key)
     assert sticky.assigned() == [("one", "a5")], "its home is what it was"
 
 
@@ -78,10 +78,10 @@ def test_a_home_that_has_offered_nothing_for_long_holds_nobody_up(sticky: Queues
     one, other = sticky.worker("one"), sticky.worker("other")
     sticky.give(one, 1)
     key = keyed(sticky, one)
-    sticky.push("a0", wants=key)
+    sticky.push("a0", requirements=key)
     assert sticky.assigned() == [("one", "a0")]
     sticky.roster.now += STICKY_PATIENCE_S
-    sticky.push("a1 a2 a3", wants=key)
+    sticky.push("a1 a2 a3", requirements=key)
     sticky.give(other, 9)
     assert [job for _, job in sticky.assigned()] == ["a1", "a2", "a3"], "it is busy since long before they came"
 
@@ -90,8 +90,8 @@ def test_a_home_that_has_offered_nothing_for_long_holds_nobody_up(sticky: Queues
 def test_the_first_in_line_goes_after_its_patience_although_others_have_free_homes(sticky: Queues) -> None:
     one, other = sticky.worker("one"), sticky.worker("other")
     sticky.give(one, 1)
-    sticky.push("a0 a1", wants=keyed(sticky, one))
-    sticky.push(" ".join(f"a{number}" for number in range(2, 60)), wants=keyed(sticky, other))
+    sticky.push("a0 a1", requirements=keyed(sticky, one))
+    sticky.push(" ".join(f"a{number}" for number in range(2, 60)), requirements=keyed(sticky, other))
     assert sticky.assigned() == [("one", "a0")]
     served: list[str] = []
     while "a1" not in served:
@@ -108,8 +108,8 @@ def test_a_worker_that_is_lost_moves_its_keys_and_one_that_is_drained_too(sticky
     key, others = keyed(sticky, one), keyed(sticky, other)
     sticky.lose(one)
     sticky.give(other, 2)
-    sticky.push("a1", wants=key)
-    sticky.push("a2", wants=others)
+    sticky.push("a1", requirements=key)
+    sticky.push("a2", requirements=others)
     assert sticky.assigned() == [("other", "a1"), ("other", "a2")]
 
 
@@ -119,12 +119,12 @@ def test_a_home_that_is_away_for_a_moment_is_waited_for(sticky: Queues) -> None:
     key = keyed(sticky, one)
     one.away_until = 10.0
     sticky.roster.now = 5.0
-    sticky.lanes.table.pools_went(sticky.roster.disconnect(one))
+    sticky.lanes.table.pools_removed(sticky.roster.disconnect(one))
     sticky.give(other, 2)
-    sticky.push("a1", wants=key)
+    sticky.push("a1", requirements=key)
     assert sticky.assigned() == []
     one.away_until = None
-    sticky.lanes.table.pools_came(sticky.roster.connect(one, ConnId(77), (Pattern(">"),)))
+    sticky.lanes.table.pools_added(sticky.roster.connect(one, ConnId(77), (Pattern(">"),)))
     sticky.give(one, 1)
     assert sticky.assigned() == [("one", "a1")]
 
@@ -132,7 +132,7 @@ def test_a_home_that_is_away_for_a_moment_is_waited_for(sticky: Queues) -> None:
 @pytest.mark.spec("L1", "L2")
 def test_a_lane_that_waits_for_homes_neither_starves_others_nor_is_starved(sticky: Queues) -> None:
     one, other = sticky.worker("one"), sticky.worker("other")
-    sticky.push(" ".join(f"a{number}" for number in range(1, 9)), wants=keyed(sticky, one))
+    sticky.push(" ".join(f"a{number}" for number in range(1, 9)), requirements=keyed(sticky, one))
     sticky.push(" ".join(f"b{number}" for number in range(1, 9)), "plain")
     assert sticky.assigned() == []
     served = [sticky.serve(one) for _ in range(8)]
@@ -150,7 +150,7 @@ def test_a_job_of_several_slots_takes_as_many_of_a_worker_that_has_them(queues: 
     old = queues.worker("old")
     queues.give(small, 2)
     queues.give(old, 9)
-    queues.push("a1", wants=Requirements(slots=3))
+    queues.push("a1", requirements=Requirements(slots=3))
     assert queues.assigned() == []
     queues.give(large, 8)
     assert queues.assigned() == [("large", "a1")]
@@ -160,7 +160,7 @@ def test_a_job_of_several_slots_takes_as_many_of_a_worker_that_has_them(queues: 
 @pytest.mark.spec("L1")
 def test_small_jobs_pass_a_large_one_for_a_while_and_then_a_worker_is_kept_free_for_it(queues: Queues) -> None:
     one, other = queues.worker("one", slots=2), queues.worker("other", slots=2)
-    queues.push("a1", wants=Requirements(slots=2))
+    queues.push("a1", requirements=Requirements(slots=2))
     queues.push("a2 a3 a4 a5 a6 a7")
     assert queues.serve(one) == "a2"
     assert queues.serve(other) == "a3"
@@ -176,7 +176,7 @@ def test_small_jobs_pass_a_large_one_for_a_while_and_then_a_worker_is_kept_free_
 @pytest.mark.spec("L1")
 def test_a_worker_that_idles_with_too_few_slots_is_kept_free_when_the_time_has_come(queues: Queues) -> None:
     one = queues.worker("one", slots=2)
-    queues.push("a1", wants=Requirements(slots=2))
+    queues.push("a1", requirements=Requirements(slots=2))
     assert queues.serve(one) == ""
     assert queues.wait(SLOTS_PATIENCE_S + 0.1) == []
     assert one.kept_for is not None
@@ -189,7 +189,7 @@ def test_a_worker_that_idles_with_too_few_slots_is_kept_free_when_the_time_has_c
 @pytest.mark.spec("L10")
 def test_nobody_is_kept_free_for_a_job_that_was_cancelled(queues: Queues) -> None:
     one = queues.worker("one", slots=2)
-    queues.push("a1", wants=Requirements(slots=2))
+    queues.push("a1", requirements=Requirements(slots=2))
     queues.serve(one)
     queues.wait(2 * SLOTS_PATIENCE_S)
     queues.push("a2")
@@ -203,7 +203,7 @@ def test_nobody_is_kept_free_for_a_job_that_was_cancelled(queues: Queues) -> Non
 def test_if_the_worker_that_is_kept_free_goes_another_one_is(queues: Queues, how: str) -> None:
     one, other = queues.worker("one", slots=2), queues.worker("other", slots=2)
     queues.worker("third")
-    queues.push("a1", wants=Requirements(slots=2))
+    queues.push("a1", requirements=Requirements(slots=2))
     queues.give(other, 1)
     queues.serve(one)
     queues.wait(2 * SLOTS_PATIENCE_S)
@@ -213,7 +213,7 @@ def test_if_the_worker_that_is_kept_free_goes_another_one_is(queues: Queues, how
         queues.lose(kept)
     else:
         kept.draining = True
-        queues.lanes.leaves(kept)
+        queues.lanes.worker_leaves(kept)
         queues.roster.changed(kept)
     assert queues.assigned() == []
     assert left.kept_for is not None
@@ -224,7 +224,7 @@ def test_if_the_worker_that_is_kept_free_goes_another_one_is(queues: Queues, how
 def test_never_are_all_workers_kept_free(queues: Queues) -> None:
     workers = [queues.worker(f"w{number}", slots=2) for number in range(3)]
     for number in range(1, 6):
-        queues.push(f"{'abcde'[number - 1]}1", wants=Requirements(slots=2))
+        queues.push(f"{'abcde'[number - 1]}1", requirements=Requirements(slots=2))
     for worker in workers:
         queues.give(worker, 1)
     assert queues.assigned() == []
@@ -237,7 +237,7 @@ def test_never_are_all_workers_kept_free(queues: Queues) -> None:
 @pytest.mark.spec("L1")
 def test_jobs_too_large_for_all_workers_hold_nobody_up(queues: Queues) -> None:
     one = queues.worker("one", slots=2)
-    queues.push(" ".join(f"a{number}" for number in range(200)), wants=Requirements(slots=9))
+    queues.push(" ".join(f"a{number}" for number in range(200)), requirements=Requirements(slots=9))
     queues.push("a999")
     assert queues.serve(one, 2) == "a999"
     queues.wait(10.0)
@@ -248,7 +248,7 @@ def test_jobs_too_large_for_all_workers_hold_nobody_up(queues: Queues) -> None:
 @pytest.mark.spec("F7")
 def test_a_worker_that_never_offers_what_it_said_is_believed_no_longer(queues: Queues) -> None:
     liar = queues.worker("liar", slots=9)
-    queues.push("a1", wants=Requirements(slots=4))
+    queues.push("a1", requirements=Requirements(slots=4))
     queues.push("b1", "other")
     assert queues.serve(liar, 1) == "b1"
     liar.jobs.clear()
@@ -265,7 +265,7 @@ def test_nobody_is_kept_free_for_a_client_at_its_cap(queues: Queues) -> None:
     one = queues.worker("one", slots=2)
     queues.client("a", cap=1)
     queues.push("a1")
-    queues.push("a2", wants=Requirements(slots=2))
+    queues.push("a2", requirements=Requirements(slots=2))
     assert queues.serve(one) == "a1"
     assert queues.serve(one) == ""
     queues.wait(3 * SLOTS_PATIENCE_S)
@@ -293,8 +293,8 @@ def test_whatever_is_asked_for_nobody_starves_and_nothing_is_kept_for_ever(
         for worker, job in pairs:
             assert job not in running
             running[job] = by_name[worker]
-            wants = queues.jobs[job].wants
-            assert wants is None or wants.slots == 1 or by_name[worker].slots >= wants.slots
+            requirements = queues.jobs[job].requirements
+            assert requirements is None or requirements.slots == 1 or by_name[worker].slots >= requirements.slots
         assert all(worker.credit >= 0 for worker in workers)
 
     def end(job: str) -> None:
@@ -308,10 +308,16 @@ def test_whatever_is_asked_for_nobody_starves_and_nothing_is_kept_for_ever(
     for what, x in script:
         if what <= 3:
             names += 1
-            wants = Requirements(("", "", "k1", "k2", "k3")[x % 5], (0, 0, 3, -2)[x % 4], (1, 1, 1, 2, 4)[x // 3 % 5])
+            requirements = Requirements(
+                ("", "", "k1", "k2", "k3")[x % 5], (0, 0, 3, -2)[x % 4], (1, 1, 1, 2, 4)[x // 3 % 5]
+            )
             if "abc"[x % 3] not in queues.clients:
                 queues.client("abc"[x % 3], cap=1 + 2 * (x % 3))
-            queues.push(f"{'abc'[x % 3]}{names}", "xyz"[x % 3], wants=None if wants == Requirements() else wants)
+            queues.push(
+                f"{'abc'[x % 3]}{names}",
+                "xyz"[x % 3],
+                requirements=None if requirements == Requirements() else requirements,
+            )
         elif what == 4 and len(workers) < 5:
             names += 1
             slots = (1, 2, 4, 4)[x % 4]
@@ -356,7 +362,7 @@ def test_a_worker_that_comes_free_no_further_is_let_go_and_another_one_is_kept(q
         for name in names:
             queues.push(name)
             assert queues.serve(worker, 1) == name
-    queues.push("large", wants=Requirements(slots=4))
+    queues.push("large", requirements=Requirements(slots=4))
     queues.serve(stuck, 3)
     queues.serve(other, 2)
     queues.wait(2 * SLOTS_PATIENCE_S)

@@ -22,7 +22,7 @@ DRAW = parse_subject("job.assign.draw")
 
 def join(roster: Roster, name: str, *patterns: str, credit: int = 0) -> WorkerRecord:
     worker = roster.add(WorkerId(name.encode().ljust(16, b".")))
-    worker.call(name)
+    worker.set_name(name)
     roster.connect(worker, ConnId(worker.number), tuple(parse_pattern(pattern) for pattern in patterns or (">",)))
     give(roster, worker, credit)
     return worker
@@ -171,7 +171,7 @@ def test_a_worker_is_found_by_its_name_its_id_and_the_first_digits_of_it() -> No
     uuid = UUID("00112233-4455-6677-8899-aabbccddeeff")
     worker = roster.add(WorkerId(uuid.bytes_le))
     assert worker.label == "00112233"
-    worker.call("rack-7")
+    worker.set_name("rack-7")
     assert worker.label == "rack-7"
     for text in ("rack-7", str(uuid), str(uuid).upper(), uuid.hex, "00112233"):
         assert roster.find(text) is worker

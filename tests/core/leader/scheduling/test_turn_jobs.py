@@ -22,13 +22,15 @@ def a_turn(*, sticky: bool = False) -> Turn:
     return Turn(Lane(SUBJECT, [], sticky=sticky), CLIENT)
 
 
-def a_job(name: str, wants: Requirements | None = None, *, since: float = 0.0) -> JobRecord:
-    return JobRecord(JobId(name.encode().ljust(16)), CLIENT, SUBJECT, "x", 1.0, 0.0, b"", (), since=since, wants=wants)
+def a_job(name: str, requirements: Requirements | None = None, *, since: float = 0.0) -> JobRecord:
+    return JobRecord(
+        JobId(name.encode().ljust(16)), CLIENT, SUBJECT, "x", 1.0, 0.0, b"", (), since=since, requirements=requirements
+    )
 
 
 def put(turn: Turn, *jobs: JobRecord, first: bool = False) -> None:
     for job in jobs:
-        if job.wants is not None:
+        if job.requirements is not None:
             turn_jobs.add(turn, job, first=first)
         else:
             turn.jobs.append(job)
@@ -61,9 +63,9 @@ def test_a_job_that_comes_back_has_the_place_of_its_submit() -> None:
 
 
 def test_the_first_goes_to_the_head_of_its_row() -> None:
-    turn, wants = a_turn(), Requirements(priority=1)
-    put(turn, a_job("a", wants), a_job("b", wants))
-    put(turn, a_job("c", wants), first=True)
+    turn, requirements = a_turn(), Requirements(priority=1)
+    put(turn, a_job("a", requirements), a_job("b", requirements))
+    put(turn, a_job("c", requirements), first=True)
     assert names(turn) == ["c", "a", "b"]
 
 
@@ -78,8 +80,8 @@ def test_when_the_last_that_asks_is_gone_the_turn_is_plain_again() -> None:
 
 
 def test_pulled_jobs_come_in_their_order_and_the_others_stay_in_theirs() -> None:
-    turn, wants = a_turn(), Requirements(priority=1)
-    jobs = {name: a_job(name, wants) for name in "abcde"}
+    turn, requirements = a_turn(), Requirements(priority=1)
+    jobs = {name: a_job(name, requirements) for name in "abcde"}
     put(turn, *jobs.values())
     pulled = turn_jobs.pull(turn, {jobs[name].id: jobs[name] for name in "db"})
     assert [job.id.decode().strip() for job in pulled] == ["b", "d"]
@@ -88,8 +90,8 @@ def test_pulled_jobs_come_in_their_order_and_the_others_stay_in_theirs() -> None
 
 
 def test_those_that_are_gone_are_skipped_and_then_removed() -> None:
-    turn, wants = a_turn(), Requirements(priority=1)
-    jobs = {name: a_job(name, wants) for name in "abcd"}
+    turn, requirements = a_turn(), Requirements(priority=1)
+    jobs = {name: a_job(name, requirements) for name in "abcd"}
     put(turn, *jobs.values())
     for name in "ac":
         jobs[name].enter(JobState.DONE)
@@ -111,14 +113,14 @@ def test_once_sorted_out_a_kind_that_nobody_can_run_is_left_out_from_there_on() 
     seen = []
     for job in turn_jobs.in_order(turn, skip):
         seen.append(job.id.decode().strip())
-        if job.wants == shy:
+        if job.requirements == shy:
             skip.add(turn_jobs.row_of(turn, shy))
     assert seen == ["s0", "free"]
     assert turn_jobs.kind_of(shy) != turn_jobs.kind_of(Requirements(env=True))
 
 
 @pytest.mark.parametrize(
-    ("wants", "sticky", "picky"),
+    ("requirements", "sticky", "picky"),
     [
         (None, True, False),
         (Requirements(priority=3), True, False),
@@ -129,8 +131,8 @@ def test_once_sorted_out_a_kind_that_nobody_can_run_is_left_out_from_there_on() 
         (Requirements(unnamed=True), False, True),
     ],
 )
-def test_a_picky_job_cannot_go_to_just_anybody(wants: Requirements | None, sticky: bool, picky: bool) -> None:
-    assert turn_jobs.is_picky(a_job("a", wants), a_turn(sticky=sticky).lane) is picky
+def test_a_picky_job_cannot_go_to_just_anybody(requirements: Requirements | None, sticky: bool, picky: bool) -> None:
+    assert turn_jobs.is_picky(a_job("a", requirements), a_turn(sticky=sticky).lane) is picky
 
 
 def test_slots_and_simple_are_those_it_asks_for() -> None:
@@ -157,6 +159,6 @@ def test_whatever_happens_no_job_is_lost(seed: int) -> None:
         order = list(turn_jobs.in_order(turn))
         assert {job.id for job in order} == held.keys()
         assert len(order) == turn_jobs.size(turn)
-        asking = [job for job in order if job.wants is not None]
+        asking = [job for job in order if job.requirements is not None]
         assert (turn.needs is None) == (not asking)
         assert turn.needs is None or turn.needs.count == len(asking)

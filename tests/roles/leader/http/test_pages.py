@@ -142,8 +142,8 @@ async def test_subject_key_priority_client_and_retries_are_those_of_the_query(le
         await is_queued(leader)
         (job,) = leader.machine.jobs.values()
         assert (job.subject, job.client.id, job.retries) == ("job.assign.eu.prices", "desk", 2)
-        assert job.wants is not None
-        assert (job.wants.key, job.wants.priority) == ("k", 7)
+        assert job.requirements is not None
+        assert (job.requirements.key, job.requirements.priority) == ("k", 7)
         async with Caller(leader.port) as other:  # as a head, which is the same job
             await other.send(f"/dispatch/night?{query.removesuffix('&client=desk')}", b"1,2,3", "Waku-Client: desk")
             await leader.until(lambda _: pages_of(leader).callers.waiting == 2)

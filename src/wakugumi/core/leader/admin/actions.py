@@ -94,7 +94,7 @@ class AdminActions:
         """The id is open again, as if it had just been submitted (SPEC L3)."""
         self._leader.clients.withdraw(dead)
         self._leader.clients.unbury(dead)
-        client = self._leader.clients.called(dead.client.id)
+        client = self._leader.clients.get_or_add(dead.client.id)
         client.cap = client.cap or dead.client.cap
         job = self._leader.lifecycle.reopen(dead, client, now)
         if owner_of(job.subject) is not None:

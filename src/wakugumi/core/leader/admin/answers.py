@@ -128,7 +128,7 @@ def is_wanted(job: JobRecord, client: str, wanted: Pattern | None) -> bool:
 
 
 def job_row(job: JobRecord, now: float) -> JobRow:
-    wants = job.wants or _NOTHING
+    requirements = job.requirements or _NOTHING
     return JobRow(
         job=show_job_id(job.id),
         state=_state(job),
@@ -139,9 +139,9 @@ def job_row(job: JobRecord, now: float) -> JobRow:
         age_s=now - job.submitted_at,
         worker=_last_worker(job),
         reason=_reason(job),
-        key=wants.key,
-        priority=wants.priority,
-        slots=wants.slots,
+        key=requirements.key,
+        priority=requirements.priority,
+        slots=requirements.slots,
     )
 
 
@@ -282,7 +282,7 @@ def _why_queued(leader: LeaderState, job: JobRecord, now: float) -> list[str]:
         total = len(leader.roster)
         others = f"{_count(total, 'worker')} with other patterns" if total else "no worker at all"
         reasons.append(f"no worker matches {job.subject}; connected: {others}")
-    elif not (able := [worker for worker in workers if can_run(worker, job.wants or _NOTHING)]):
+    elif not (able := [worker for worker in workers if can_run(worker, job.requirements or _NOTHING)]):
         if why := _why_unable(leader, job, workers):  # Those that could not start it are named already.
             reasons.append(why)
     elif all(worker.rests for worker in able):
@@ -295,7 +295,7 @@ def _why_queued(leader: LeaderState, job: JobRecord, now: float) -> list[str]:
     elif not any(worker.usable_credit and worker.kept_for is None for worker in able):
         kept = _count(sum(worker.kept_for is not None for worker in able), "matching worker")
         reasons.append(f"{kept} with free slots, kept free for jobs that need several")
-    elif job.wants is not None and job.wants.blobs and _waits_for_blobs(able):
+    elif job.requirements is not None and job.requirements.blobs and _waits_for_blobs(able):
         reasons.append("it names blobs: those that have credit do not know them, and it waits for one that does")
     home = leader.lanes.picker.known_home(lane, job)
     if home is not None and not has_room(home, slots_of(job)):
@@ -315,7 +315,7 @@ def _why_queued(leader: LeaderState, job: JobRecord, now: float) -> list[str]:
 
 def _why_elsewhere(leader: LeaderState, job: JobRecord) -> list[str]:
     """It waits for another worker than those that could not start it (W9)."""
-    shuns = () if job.wants is None else job.wants.shuns
+    shuns = () if job.requirements is None else job.requirements.shuns
     known = [worker for it in shuns if (worker := leader.roster.by_id.get(it)) is not None]
     if not shuns:
         return []
@@ -325,7 +325,7 @@ def _why_elsewhere(leader: LeaderState, job: JobRecord) -> list[str]:
 
 
 def _why_unable(leader: LeaderState, job: JobRecord, workers: list[WorkerRecord]) -> str:
-    if job.wants is not None and job.wants.env and not any(worker.env for worker in workers):
+    if job.requirements is not None and job.requirements.env and not any(worker.env for worker in workers):
         count = _count(len(workers), "matching worker")
         return f"it sets variables (--env), and of {count} none knows of them: it waits for one of a newer version"
     nodes = [worker for worker in workers if worker.simple_only]
@@ -335,11 +335,11 @@ def _why_unable(leader: LeaderState, job: JobRecord, workers: list[WorkerRecord]
         why = leader.why_not_simple(job.payload) if job.payload is not None else ""
         why = why or "they take only jobs with one file and a program's arguments"
         reasons.append(f"{_count(len(nodes), 'matching node')} known by address cannot be told it: {why}")
-    wants = job.wants or _NOTHING
+    requirements = job.requirements or _NOTHING
     old = sum(not (worker.env or worker.simple_only) for worker in workers)
-    if old and wants.env and not wants.unnamed:
+    if old and requirements.env and not requirements.unnamed:
         reasons.append(f"it sets variables (--env), which {_count(old, 'matching worker')} cannot do")
-    elif plain and wants.unnamed:
+    elif plain and requirements.unnamed:
         reasons.append(f"it names no program, and of {_count(plain, 'matching worker')} none has one for such jobs")
     return "; ".join(reasons)
 
@@ -401,13 +401,13 @@ def _why_no_room(lane: Lane, job: JobRecord, workers: list[WorkerRecord]) -> lis
 def _ahead(lane: Lane, job: JobRecord) -> tuple[int, int]:
     """Jobs of the same turn before it, and those of them that are there by their priority."""
     turn = lane.by_client.get(job.client.id)
-    priority = (job.wants or _NOTHING).priority
+    priority = (job.requirements or _NOTHING).priority
     count = above = 0
     for other in in_order(turn) if turn else ():
         if other is job:
             break
         count += 1
-        above += other.wants is not None and other.wants.priority > priority
+        above += other.requirements is not None and other.requirements.priority > priority
     return count, above
 
 

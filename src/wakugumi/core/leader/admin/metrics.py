@@ -20,7 +20,7 @@ from wakugumi.core.buckets import OTHERS
 from wakugumi.core.leader.admin.overview import slots_of
 from wakugumi.core.leader.jobs.broadcast import owner_of
 from wakugumi.core.leader.state import LeaderState
-from wakugumi.core.leader.stats import BROADCASTS, NOBODY, Cell
+from wakugumi.core.leader.stats import BROADCASTS, NO_GROUP, Cell
 from wakugumi.core.metrics import COARSE_S, Buckets, Family, about_us, coarse
 from wakugumi.limits.http import METRIC_SERIES_MAX
 from wakugumi.limits.leader import SWEEP_S
@@ -86,7 +86,7 @@ class LeaderMeters:
     def _look_at(self, cells: set[Cell]) -> None:
         before, self._seen = self._seen, {}
         for cell in cells:
-            key = (cell.came, cell.ok, cell.failed, cell.redelivered, cell.dead, cell.assigned)
+            key = (cell.accepted, cell.ok, cell.failed, cell.redelivered, cell.dead, cell.assigned)
             seen = before.get(cell)
             self._seen[cell] = seen if seen is not None and seen[0] == key else (key, _tally(cell))
 
@@ -149,8 +149,8 @@ def _is_idle(cell: Cell) -> bool:
 
 
 def _tally(cell: Cell) -> Tally:
-    head = [cell.came, cell.ok, cell.failed, cell.redelivered, cell.dead]
-    if not (any(cell.waited) or any(cell.ran)):  # Half of all cells: those of NOBODY.
+    head = [cell.accepted, cell.ok, cell.failed, cell.redelivered, cell.dead]
+    if not (any(cell.waited) or any(cell.ran)):  # Half of all cells: those of NO_GROUP.
         return head + _NOTHING[len(head) :]
     return [*head, about_us(cell.waited), about_us(cell.ran), *coarse(cell.waited), *coarse(cell.ran)]
 
@@ -159,7 +159,7 @@ _NOTHING: Final = [0] * (_HEAD + 2 * _BUCKETS)
 
 
 def _labels(cell: Cell) -> tuple[str, str]:
-    if cell.group == NOBODY:
+    if cell.group == NO_GROUP:
         return _NOBODY, cell.subject
     # A group may be called so as well, and is told with one more pair of brackets.
     word = cell.group.strip("()")

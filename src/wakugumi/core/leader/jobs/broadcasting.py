@@ -42,7 +42,7 @@ class Broadcasts:
     def submitted(self, connection: ClientConnection, event: Submitted, now: float) -> None:
         """Make a part for every worker that matches now; the list of parts is the answer (SPEC S5). No connection waits
         for a part until the client has read the list and asks: before, it could not tell what the result belongs to."""
-        workers = self._roster.audience(event.subject, event.wants)
+        workers = self._roster.audience(event.subject, event.requirements)
         size = len(event.payload)
         if not connection.receipts:
             self._out.refuse(
@@ -78,8 +78,8 @@ class Broadcasts:
             self._lifecycle.deadlines.add(part.id, now + event.broadcast_s)
             if self._out.keeps:
                 self._out.keep.append(KeepDeadline(part.id, event.broadcast_s))
-            if event.wants is not None and event.wants.slots > max(1, worker.slots):
-                text = f"it needs {event.wants.slots} slots, and this worker has {max(1, worker.slots)}"
+            if event.requirements is not None and event.requirements.slots > max(1, worker.slots):
+                text = f"it needs {event.requirements.slots} slots, and this worker has {max(1, worker.slots)}"
                 self._lifecycle.finish(part, False, Verdict("bad-request", text), now)
             else:
                 self._placement.place(part, now)

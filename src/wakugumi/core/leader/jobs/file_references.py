@@ -33,7 +33,7 @@ class FileReferences:
         """Number of jobs and results that need a file."""
         self.results: dict[JobId, tuple[str, ...]] = {}
         """Blobs of results that have some."""
-        self.many = 0
+        self.extra_files = 0
         """Files of all jobs beyond the first FILES_FREE of each."""
         self._lingering: deque[tuple[float, tuple[str, ...]]] = deque()
         """Blobs of results that were pushed out, and until when they stay; the earliest first."""
@@ -45,16 +45,16 @@ class FileReferences:
 
     def begin(self, job: JobRecord) -> None:
         """The job may run, now or after a requeue."""
-        if job.wants is not None:
-            self.many += max(0, len(job.wants.files) - FILES_FREE)
-            for file in job.wants.files:
+        if job.requirements is not None:
+            self.extra_files += max(0, len(job.requirements.files) - FILES_FREE)
+            for file in job.requirements.files:
                 self._counts[file] = self._counts.get(file, 0) + 1
 
     def end(self, job: JobRecord) -> None:
         """The job will not run any more, unless a client submits it again."""
-        if job.wants is not None:
-            self.many -= max(0, len(job.wants.files) - FILES_FREE)
-            self._release(job.wants.files)
+        if job.requirements is not None:
+            self.extra_files -= max(0, len(job.requirements.files) - FILES_FREE)
+            self._release(job.requirements.files)
 
     def keep(self, job: JobId, blobs: tuple[str, ...]) -> None:
         """The result of the job has these blobs."""
@@ -94,23 +94,23 @@ class FileReferences:
     ) -> None:
         """`jobs` are all jobs of the leader, `letters` the dead ones, `claimed` the blobs of orphan answers."""
         counts: dict[str, int] = {}
-        many = 0
+        extra_files = 0
         results = {job: blobs for job, blobs in claimed if blobs}
         assert not self._loose
         for job in jobs:
             if job.id in self.results:
                 assert job.state is DONE, "a job that is not done has the blobs of a result"
                 results[job.id] = self.results[job.id]
-            if job.wants is not None and (job.state is not DONE or job in letters):
-                many += max(0, len(job.wants.files) - FILES_FREE)
-                for file in job.wants.files:
+            if job.requirements is not None and (job.state is not DONE or job in letters):
+                extra_files += max(0, len(job.requirements.files) - FILES_FREE)
+                for file in job.requirements.files:
                     counts[file] = counts.get(file, 0) + 1
         for blobs in (*results.values(), *(blobs for _, blobs in self._lingering)):
             for blob in blobs:
                 counts[blob] = counts.get(blob, 0) + 1
         assert results == self.results, "blobs are held for a result that is forgotten"
         assert counts == self._counts, "what is held is not what is needed"
-        assert many == self.many
+        assert extra_files == self.extra_files
         assert len(self._lingering) <= KEPT_RESULTS_MAX
 
     def _give_up(self, blobs: tuple[str, ...]) -> None:

@@ -34,6 +34,7 @@ from wakugumi.core.leader.journal.entries import KeepAttempt, KeepDeclined, Keep
 from wakugumi.core.leader.records import DIGEST_BITS, ClientRecord, JobRecord, WorkerRecord
 from wakugumi.core.leader.scheduling.lanes import Lanes
 from wakugumi.core.leader.scheduling.roster import Roster
+from wakugumi.core.leader.scheduling.turn_jobs import slots_of
 from wakugumi.core.leader.stats import Cell, Failure, Stats
 from wakugumi.core.leader.step_builder import StepBuilder
 from wakugumi.core.requirements import without_shuns
@@ -125,7 +126,7 @@ class JobLifecycle:
     def accept(self, connection: ClientConnection, event: ev.Submitted, now: float) -> JobRecord:
         """Make a new record, in LIMBO: the caller queues it, or finds that it runs already, or is done."""
         client = connection.client
-        job_id, subject, program, wants = event.job, event.subject, event.program, event.wants
+        job_id, subject, program, requirements = event.job, event.subject, event.program, event.requirements
         payload, request, size = event.payload, event.request, len(event.payload)
         if request:  # `digest_of` inlined: nearly all jobs have a digest.
             digest = size << DIGEST_BITS | int.from_bytes(request, "little")
@@ -139,20 +140,20 @@ class JobLifecycle:
             event.timeout_s,
             now,
             payload,
-            connection.alone,
+            connection.as_waiters,
             LIMBO,
             now,
             digest=digest,
             retries=event.retries,
-            wants=wants,
+            requirements=requirements,
         )
         self.jobs.add(job)
-        if wants is not None:
+        if requirements is not None:
             self.holds.begin(job)
         client.open_jobs += 1
         self.open_bytes += size
         self.counts.submitted += 1
-        self.stats.came(subject)
+        self.stats.accepted(subject)
         if self._out.keeps:
             job.leaf = self._out.leaves.hold(job_id, size)
             self._out.keep.append(
@@ -165,7 +166,7 @@ class JobLifecycle:
                     event.timeout_s,
                     event.retries,
                     payload,
-                    wants,
+                    requirements,
                     event.checksum,
                     request,
                 )
@@ -193,7 +194,7 @@ class JobLifecycle:
             leaf=dead.leaf,
             retries=dead.retries,
             requeued=True,
-            wants=without_shuns(dead.wants),
+            requirements=without_shuns(dead.requirements),
         )
         self.jobs.add(job)
         self.holds.begin(job)
@@ -202,7 +203,7 @@ class JobLifecycle:
         if job.payload is not None:
             self.memory_bytes += job.size
         self.counts.submitted += 1
-        self.stats.came(job.subject)
+        self.stats.accepted(job.subject)
         return job
 
     def queue(self, job: JobRecord) -> None:
@@ -295,7 +296,7 @@ class JobLifecycle:
         job.enter(DONE)
         ran_s = None
         outcome = "ok" if ok else why if why in CODES else EXIT
-        if job.also or job.worker is not by:
+        if job.former_workers or job.worker is not by:
             self._call_off(job)
         if before is RUNNING:
             if job.worker is not by:
@@ -324,7 +325,7 @@ class JobLifecycle:
         dead = type(result) is not bytes and is_dead(result)
         if job.leaf or not dead:
             job.payload = None
-        if job.wants is not None and not dead:
+        if job.requirements is not None and not dead:
             self.holds.end(job)
         if blobs:
             self.holds.keep(job.id, blobs)
@@ -423,7 +424,7 @@ class JobLifecycle:
             self._unload(job, worker)
         client.in_flight -= 1
         if client.parked:
-            self._lanes.room_came(client)
+            self._lanes.room_freed(client)
         return attempt
 
     def _unload(self, job: JobRecord, worker: WorkerRecord) -> None:
@@ -438,13 +439,13 @@ class JobLifecycle:
             worker.jobs.pop(job.id, None)
             if not worker.rests:
                 # The worker may have offered CREDIT_MAX meanwhile, and a rank has no room for more.
-                worker.credit = min(CREDIT_MAX, worker.credit + (1 if job.wants is None else job.wants.slots))
+                worker.credit = min(CREDIT_MAX, worker.credit + slots_of(job))
             self._roster.changed(worker)
         self.unpaid.discard(job.id)
 
     def _call_off(self, job: JobRecord) -> None:
         """Send a cancel to all workers that hold the job and have not answered."""
-        for worker in dict.fromkeys((job.worker, *job.also)):
+        for worker in dict.fromkeys((job.worker, *job.former_workers)):
             if worker is not None and worker.conn is not None and worker.cancels and job.id in worker.jobs:
                 self._out.do.append(ev.SendCancel(worker.conn, job.id))
-        job.also = ()
+        job.former_workers = ()

@@ -69,15 +69,15 @@ def tried_again(tried: Tried, worker: WorkerId, reason: str) -> Tried:
     return Tried(tried.sick, tried.lack, _with(tried.again, worker))
 
 
-class _Alike:
+class _TriedGroup:
     """Jobs of one subject with the same requirements, tried by the same workers: they shun the same ones."""
 
-    __slots__ = ("alone_since", "busy_since", "jobs", "wants")
+    __slots__ = ("alone_since", "busy_since", "jobs", "requirements")
 
-    def __init__(self, wants: Requirements | None) -> None:
+    def __init__(self, requirements: Requirements | None) -> None:
         self.jobs: dict[JobId, JobRecord] = {}
         """Jobs by id; some may be done by now."""
-        self.wants = wants
+        self.requirements = requirements
         """Requirements with `shuns`, one object for all jobs."""
         self.alone_since = _NEVER
         """Since when no worker serves that has not tried the jobs."""
@@ -92,17 +92,17 @@ class NotStarted:
         self._roster = roster
         self._lanes = lanes
         self._lifecycle = lifecycle
-        self.alike: dict[Key, _Alike] = {}
-        """Groups of jobs by key. Mostly empty: then a step skips `look`."""
+        self.groups: dict[Key, _TriedGroup] = {}
+        """Groups of jobs by key. Mostly empty: then a step skips `review`."""
         self._count = 0
         """Number of jobs in all groups, including done ones."""
         self._era = -1
-        self.look_at = _NEVER
-        """Time of the next `look`, if nothing changes before."""
+        self.review_at = _NEVER
+        """Time of the next `review`, if nothing changes before."""
         self._all_back_by = 0.0
         """After a restart: until then, disconnected workers may still come back."""
 
-    def by(self, worker: WorkerRecord, job: JobRecord, event: ev.Acked, now: float) -> None:
+    def could_not_start(self, worker: WorkerRecord, job: JobRecord, event: ev.Acked, now: float) -> None:
         """The worker could not start the job, and reports why."""
         lifecycle = self._lifecycle
         before = lifecycle.tried.get(job.id)
@@ -131,131 +131,131 @@ class NotStarted:
             self._all_back_by = now + RECOVERY_GRACE_S
         for job_id, tried in self._lifecycle.tried.items():
             job = self._lifecycle.jobs[job_id]
-            _, alike = self._join(job, tried)
-            job.wants = alike.wants
+            _, group = self._join(job, tried)
+            job.requirements = group.requirements
 
-    def look(self, now: float) -> None:
+    def review(self, now: float) -> None:
         """Decide anew which workers are shunned, if other workers serve than before or a time has come."""
-        if self._roster.era == self._era and now < self.look_at:
+        if self._roster.era == self._era and now < self.review_at:
             return
-        self._era, self.look_at = self._roster.era, _NEVER
+        self._era, self.review_at = self._roster.era, _NEVER
         if self._count > 2 * len(self._lifecycle.tried) + _DONE_KEPT:
             self._forget_done()
-        for key, alike in self.alike.items():
-            self._look_again(key, alike, now)
+        for key, group in self.groups.items():
+            self._review_group(key, group, now)
 
     def check(self) -> None:
         jobs, tried = self._lifecycle.jobs, self._lifecycle.tried
-        assert self._count == sum(len(alike.jobs) for alike in self.alike.values())
+        assert self._count == sum(len(group.jobs) for group in self.groups.values())
         for job_id, by in tried.items():
             assert jobs[job_id].state is not DONE
             assert by != _NOBODY
-            assert any(alike.jobs.get(job_id) is jobs[job_id] for key, alike in self.alike.items() if key[1] == by)
+            assert any(group.jobs.get(job_id) is jobs[job_id] for key, group in self.groups.items() if key[1] == by)
         for job_id, job in jobs.items():
-            assert job.state is DONE or job.wants is None or not job.wants.shuns or job_id in tried
-        for alike in self.alike.values():
-            for job in alike.jobs.values():
+            assert job.state is DONE or job.requirements is None or not job.requirements.shuns or job_id in tried
+        for group in self.groups.values():
+            for job in group.jobs.values():
                 if job.state is not DONE and jobs.get(job.id) is job:
-                    assert job.wants == alike.wants, "a job shuns other workers than its group"
+                    assert job.requirements == group.requirements, "a job shuns other workers than its group"
 
     def _move(self, job: JobRecord, tried: Tried, now: float) -> None:
         """Put a running job into the group of `tried`. The patience with other workers begins anew."""
         self._leave(job)
-        key, alike = self._join(job, tried)
-        alike.alone_since = alike.busy_since = _NEVER
-        self._look_again(key, alike, now)
-        job.wants = alike.wants
+        key, group = self._join(job, tried)
+        group.alone_since = group.busy_since = _NEVER
+        self._review_group(key, group, now)
+        job.requirements = group.requirements
 
-    def _join(self, job: JobRecord, tried: Tried) -> tuple[Key, _Alike]:
-        key = job.subject, tried, without_shuns(job.wants)
-        alike = self.alike.get(key)
-        if alike is None:
-            alike = self.alike[key] = _Alike(key[2])
+    def _join(self, job: JobRecord, tried: Tried) -> tuple[Key, _TriedGroup]:
+        key = job.subject, tried, without_shuns(job.requirements)
+        group = self.groups.get(key)
+        if group is None:
+            group = self.groups[key] = _TriedGroup(key[2])
             self._era = -1
-        self._count += job.id not in alike.jobs
-        alike.jobs[job.id] = job
+        self._count += job.id not in group.jobs
+        group.jobs[job.id] = job
         self._lifecycle.tried[job.id] = tried
-        return key, alike
+        return key, group
 
     def _leave(self, job: JobRecord) -> None:
         tried = self._lifecycle.tried.pop(job.id, None)
         if tried is not None:
-            key = job.subject, tried, without_shuns(job.wants)
-            alike = self.alike[key]
-            del alike.jobs[job.id]
+            key = job.subject, tried, without_shuns(job.requirements)
+            group = self.groups[key]
+            del group.jobs[job.id]
             self._count -= 1
-            if not alike.jobs:
-                del self.alike[key]
+            if not group.jobs:
+                del self.groups[key]
 
     def _forget_done(self) -> None:
         jobs = self._lifecycle.jobs
-        for key, alike in list(self.alike.items()):
-            alike.jobs = {it: job for it, job in alike.jobs.items() if job.state is not DONE and jobs.get(it) is job}
-            if not alike.jobs:
-                del self.alike[key]
-        self._count = sum(len(alike.jobs) for alike in self.alike.values())
+        for key, group in list(self.groups.items()):
+            group.jobs = {it: job for it, job in group.jobs.items() if job.state is not DONE and jobs.get(it) is job}
+            if not group.jobs:
+                del self.groups[key]
+        self._count = sum(len(group.jobs) for group in self.groups.values())
 
-    def _look_again(self, key: Key, alike: _Alike, now: float) -> None:
-        shuns = self._shuns(key, alike, now)
-        if shuns == (() if alike.wants is None else alike.wants.shuns):
+    def _review_group(self, key: Key, group: _TriedGroup, now: float) -> None:
+        shuns = self._shuns(key, group, now)
+        if shuns == (() if group.requirements is None else group.requirements.shuns):
             return
-        wants = key[2]
-        alike.wants = msgspec.structs.replace(wants or _NOTHING, shuns=shuns) if shuns else wants
+        requirements = key[2]
+        group.requirements = msgspec.structs.replace(requirements or _NOTHING, shuns=shuns) if shuns else requirements
         queued = []
-        for job in alike.jobs.values():
+        for job in group.jobs.values():
             if job.state is QUEUED and self._lifecycle.jobs.get(job.id) is job:
                 queued.append(job)
             elif job.state is not DONE:
-                job.wants = alike.wants
-        self._lanes.ask_anew(queued, alike.wants)
+                job.requirements = group.requirements
+        self._lanes.change_requirements(queued, group.requirements)
 
-    def _shuns(self, key: Key, alike: _Alike, now: float) -> tuple[WorkerId, ...]:
-        _, tried, wants = key
-        job = next(iter(alike.jobs.values()))
+    def _shuns(self, key: Key, group: _TriedGroup, now: float) -> tuple[WorkerId, ...]:
+        _, tried, requirements = key
+        job = next(iter(group.jobs.values()))
         able = self._able(job, tried)
         if not able:
-            alike.alone_since = alike.busy_since = _NEVER
+            group.alone_since = group.busy_since = _NEVER
             expected_until = self._expected_until(job, tried, now)
             if now < expected_until:
-                self.look_at = min(self.look_at, expected_until)
+                self.review_at = min(self.review_at, expected_until)
                 return tried.lack
             return ()
         others = [worker for worker in able if worker.id not in tried.sick]
         if any(worker.serves for worker in others):
-            alike.alone_since = _NEVER
+            group.alone_since = _NEVER
             if len(tried.again) == len(tried.sick):
                 return (*tried.sick, *tried.lack)
-            slots = (wants or _NOTHING).slots
+            slots = (requirements or _NOTHING).slots
             is_one_free = any(worker.usable_credit >= slots for worker in others)
-            alike.busy_since = _NEVER if is_one_free else min(alike.busy_since, now)
-            patient_until = min(alike.busy_since, now) + RESTING_PATIENCE_S
+            group.busy_since = _NEVER if is_one_free else min(group.busy_since, now)
+            patient_until = min(group.busy_since, now) + RESTING_PATIENCE_S
             if now < patient_until:
-                self.look_at = min(self.look_at, patient_until)
+                self.review_at = min(self.review_at, patient_until)
                 return (*tried.sick, *tried.lack)
             return (*tried.again, *tried.lack)
-        alike.busy_since = _NEVER
+        group.busy_since = _NEVER
         if not others:
-            alike.alone_since = _NEVER
+            group.alone_since = _NEVER
         else:
-            alike.alone_since = min(alike.alone_since, now)
-            patient_until = alike.alone_since + RESTING_PATIENCE_S
+            group.alone_since = min(group.alone_since, now)
+            patient_until = group.alone_since + RESTING_PATIENCE_S
             if now < patient_until:
-                self.look_at = min(self.look_at, patient_until)
+                self.review_at = min(self.review_at, patient_until)
                 return (*tried.sick, *tried.lack)
         return tried.lack
 
     def _able(self, job: JobRecord, tried: Tried) -> list[WorkerRecord]:
         """Connected workers that may start the job, however busy or sick."""
-        wants = without_shuns(job.wants) or _NOTHING
+        requirements = without_shuns(job.requirements) or _NOTHING
         members = members_of(self._roster.pools_for(job.subject))
-        return [worker for worker in members if not worker.leaving and _may_start(worker, wants, tried)]
+        return [worker for worker in members if not worker.leaving and _may_start(worker, requirements, tried)]
 
     def _expected_until(self, job: JobRecord, tried: Tried, now: float) -> float:
         """Until when may a worker come back that can start the job? No connected worker that stays can."""
         until = self._all_back_by
-        wants = without_shuns(job.wants) or _NOTHING
+        requirements = without_shuns(job.requirements) or _NOTHING
         for worker in members_of(self._roster.pools_for(job.subject)):
-            if worker.leaving and _may_start(worker, wants, tried):
+            if worker.leaving and _may_start(worker, requirements, tried):
                 return max(until, now + RESTING_PATIENCE_S)
         owner = owner_of(job.subject)
         for worker in reversed(self._roster.gone.values()):
@@ -263,17 +263,17 @@ class NotStarted:
             if back_by <= max(until, now):
                 break  # Earlier entries left earlier.
             serves_it = any(matches(it, job.subject) for it in worker.patterns) if owner is None else worker.id == owner
-            if serves_it and _may_start(worker, wants, tried):
+            if serves_it and _may_start(worker, requirements, tried):
                 return back_by
         return until
 
 
-def _may_start(worker: WorkerRecord, wants: Requirements, tried: Tried) -> bool:
+def _may_start(worker: WorkerRecord, requirements: Requirements, tried: Tried) -> bool:
     return (
         worker.id not in tried.lack
-        and can_run(worker, wants)
-        and (wants.slots == 1 or worker.slots >= wants.slots)
-        and (worker.blobs or not wants.blobs)
+        and can_run(worker, requirements)
+        and (requirements.slots == 1 or worker.slots >= requirements.slots)
+        and (worker.blobs or not requirements.blobs)
     )
 
 

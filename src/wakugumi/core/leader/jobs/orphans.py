@@ -41,7 +41,7 @@ class OrphanAnswer(msgspec.Struct, gc=False, eq=False):
     """Result of a job, from one of its claimants."""
 
     by: Claimant
-    said: Acked
+    ack: Acked
     leaf: int = 0
     """Leaf of the journal with the answer; 0 without a journal."""
 
@@ -98,7 +98,7 @@ class OrphanJobs:
     def recovered(self, record: KeepClaim, leaf: int, now: float) -> None:
         """Restore an answer that an earlier leader received."""
         nobody = ConnId(0)
-        said = Acked(
+        ack = Acked(
             *(nobody, record.job, record.ok, record.reason, record.payload),
             blobs=record.blobs,
             begun=record.begun,
@@ -107,7 +107,7 @@ class OrphanJobs:
         claim = self.by_job.get(record.job)
         if claim is None:
             claim = self.by_job[record.job] = OrphanClaim((), now)
-        self._add(claim, OrphanAnswer(Claimant(record.worker, now, record.patterns), said, leaf))
+        self._add(claim, OrphanAnswer(Claimant(record.worker, now, record.patterns), ack, leaf))
         self._drop_too_much()
 
     def move(self, job_id: JobId) -> None:
@@ -136,7 +136,7 @@ class OrphanJobs:
 
     def blobs(self) -> list[tuple[JobId, tuple[str, ...]]]:
         """Blobs of all answers."""
-        return [(_held_as(answer), answer.said.blobs) for answer in self._all_answers()]
+        return [(_held_as(answer), answer.ack.blobs) for answer in self._all_answers()]
 
     @property
     def bytes(self) -> int:
@@ -152,7 +152,7 @@ class OrphanJobs:
         assert all(bool(leaf) == self._out.keeps for leaf in self.leaves())
         assert len(self.by_job) <= CLAIMS_MAX
         assert self.answers == len(answers)
-        assert self._bytes == sum(len(answer.said.payload) for answer in answers)
+        assert self._bytes == sum(len(answer.ack.payload) for answer in answers)
         assert self._bytes <= KEPT_BYTES_MAX
         for claim in self.by_job.values():
             assert max(len(claim.claimants), len(claim.answers)) <= CLAIMANTS_MAX
@@ -166,15 +166,15 @@ class OrphanJobs:
     def _add(self, claim: OrphanClaim, answer: OrphanAnswer) -> None:
         claim.answers = (*claim.answers, answer)
         self.answers += 1
-        self._bytes += len(answer.said.payload)
-        if answer.said.blobs:
-            self._holds.keep(_held_as(answer), answer.said.blobs)
+        self._bytes += len(answer.ack.payload)
+        if answer.ack.blobs:
+            self._holds.keep(_held_as(answer), answer.ack.blobs)
 
     def _keep(self, answer: OrphanAnswer) -> None:
-        by, said = answer.by, answer.said
-        what = (said.ok, said.reason, said.payload, said.blobs, said.begun, said.request)
-        self._out.keep.append(KeepClaim(said.job, by.worker, *what, by.patterns))
-        answer.leaf = self._out.leaves.hold(said.job, len(said.payload))
+        by, ack = answer.by, answer.ack
+        what = (ack.ok, ack.reason, ack.payload, ack.blobs, ack.begun, ack.request)
+        self._out.keep.append(KeepClaim(ack.job, by.worker, *what, by.patterns))
+        answer.leaf = self._out.leaves.hold(ack.job, len(ack.payload))
 
     def _drop_too_much(self) -> None:
         while self._bytes > KEPT_BYTES_MAX or len(self.by_job) > CLAIMS_MAX:
@@ -185,7 +185,7 @@ class OrphanJobs:
         claim.answers = tuple(answer for answer in claim.answers if answer is not gone)
         self._release(gone)
         if gone.leaf:
-            self._out.keep.append(ForgetClaim(gone.said.job, worker))
+            self._out.keep.append(ForgetClaim(gone.ack.job, worker))
 
     def _drop(self, job_id: JobId) -> OrphanClaim:
         claim = self.by_job.pop(job_id)
@@ -197,10 +197,10 @@ class OrphanJobs:
 
     def _release(self, answer: OrphanAnswer) -> None:
         self.answers -= 1
-        self._bytes -= len(answer.said.payload)
+        self._bytes -= len(answer.ack.payload)
         if answer.leaf:
             self._out.leaves.release(answer.leaf)
-        if answer.said.blobs:
+        if answer.ack.blobs:
             self._holds.forget(_held_as(answer))
 
 
@@ -217,4 +217,4 @@ def _least_missed(claimants: Iterable[Claimant]) -> WorkerId:
 
 def _held_as(answer: OrphanAnswer) -> JobId:
     """An id that no job can have: a job of this id may exist here too, with a result of its own."""
-    return JobId(b"claim" + answer.said.job + answer.by.worker)
+    return JobId(b"claim" + answer.ack.job + answer.by.worker)

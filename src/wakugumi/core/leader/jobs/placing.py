@@ -10,7 +10,7 @@ from wakugumi.core.leader.jobs.same_request import is_of_another
 from wakugumi.core.leader.records import JobRecord
 from wakugumi.core.leader.scheduling.roster import Roster
 from wakugumi.core.leader.step_builder import StepBuilder
-from wakugumi.core.leader.workers import outside
+from wakugumi.core.leader.workers import foreign_claim_text
 from wakugumi.core.subject import hears
 
 
@@ -30,9 +30,9 @@ class JobPlacement:
     def _take_claim(self, job: JobRecord, claim: OrphanClaim, now: float) -> None:
         """A worker that outlived the last leader runs the job already, or has its result."""
         for answer in claim.answers:
-            said = answer.said
-            if self._may_take(job, answer.by) and is_final(said) and not is_of_another(job, said.request):
-                self._lifecycle.finish(job, said.ok, said.payload, now, blobs=said.blobs)
+            ack = answer.ack
+            if self._may_take(job, answer.by) and is_final(ack) and not is_of_another(job, ack.request):
+                self._lifecycle.finish(job, ack.ok, ack.payload, now, blobs=ack.blobs)
                 return
         runs_on = None
         for claimant in claim.claimants:
@@ -51,5 +51,5 @@ class JobPlacement:
             return True
         worker = self._roster.by_id.get(claimant.worker)
         if worker is not None and worker.conn is not None:
-            self._out.complain(worker.conn, outside(worker, 1))
+            self._out.complain(worker.conn, foreign_claim_text(worker, 1))
         return False

@@ -35,7 +35,7 @@ class ClientConnection(msgspec.Struct, gc=False, eq=False):
     receipts: bool
     heartbeats: bool
     seen_at: float
-    alone: tuple[ConnId]
+    as_waiters: tuple[ConnId]
     """`waiters` of a job that only this connection waits for, shared by a million jobs."""
     blocked: bool = False
     paused: bool = False

@@ -26,7 +26,7 @@ class KeepJob(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1):
     timeout_s: float
     retries: int
     payload: bytes
-    wants: Requirements | None = None
+    requirements: Requirements | None = None
     checksum: int = 0
     """Size and CRC-32 of the unpacked payload, if the payload is packed; else 0."""
     request: bytes = b""
@@ -90,7 +90,7 @@ class KeepWhole(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7):
     result: bytes | Verdict | None
     delivered: bool
     requeued: bool = False
-    wants: Requirements | None = None
+    requirements: Requirements | None = None
     blobs: tuple[str, ...] = ()
     """Blobs of the result."""
     tried: Tried | None = None

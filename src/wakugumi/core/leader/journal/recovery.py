@@ -79,7 +79,7 @@ def keep_whole(job: JobRecord, out: StepBuilder, lifecycle: JobLifecycle, now: f
             job.result,
             job.delivered,
             job.requeued,
-            without_shuns(job.wants),
+            without_shuns(job.requirements),
             lifecycle.holds.results.get(job.id, ()),
             lifecycle.tried.get(job.id),
             job.request,
@@ -140,7 +140,7 @@ class _RecoveryFold:
         self._jobs = leader.jobs
         self._leaves = leader.leaves
         self._dead = leader.clients.dead
-        self._called = leader.clients.called
+        self._client_of = leader.clients.get_or_add
         self._clients: dict[ClientId, ClientRecord] = {}
         self._same: dict[str | float, str | float] = {}
         self._wants: dict[Requirements, Requirements] = {}
@@ -180,7 +180,7 @@ class _RecoveryFold:
             self._forget(known)
         client = self._clients.get(record.client)
         if client is None:
-            client = self._clients[record.client] = self._called(record.client)
+            client = self._clients[record.client] = self._client_of(record.client)
         client.cap = record.cap
         job = JobRecord(
             record.job,
@@ -196,7 +196,9 @@ class _RecoveryFold:
             digest=digest,
             leaf=self._leaves.hold(record.job, size),
             retries=record.retries,
-            wants=None if record.wants is None else self._wants.setdefault(record.wants, record.wants),
+            requirements=None
+            if record.requirements is None
+            else self._wants.setdefault(record.requirements, record.requirements),
         )
         self._jobs.add(job)
         return job
@@ -308,7 +310,7 @@ def _expect_back(leader: LeaderState, job: JobRecord, attempt: Attempt, now: flo
     worker = leader.roster.by_id.get(attempt.worker_id)
     if worker is None:
         worker = leader.roster.add(WorkerId(attempt.worker_id))
-        worker.call(attempt.worker)
+        worker.set_name(attempt.worker)
         worker.reattach = True
         worker.seen_at = now
     job.enter(RUNNING)

@@ -43,7 +43,7 @@ class LaneTable:
             del self.by_subject[lane.subject]
             del self._tree[_as_pattern(lane.subject)]
 
-    def pools_came(self, pools: list[PatternPool]) -> None:
+    def pools_added(self, pools: list[PatternPool]) -> None:
         """Add new pools to the lanes that they match."""
         for pool in pools:
             for lane in self._tree.overlapping(pool.pattern):
@@ -53,18 +53,18 @@ class LaneTable:
                     self._find_pools(lane)
                 elif owner_of(lane.subject) is None:
                     (lane.simple_pools if pool.simple_only else lane.pools).append(pool)
-                    self._parking.pool_came(lane, pool)
+                    self._parking.pool_added(lane, pool)
 
-    def worker_came(self, worker: WorkerRecord) -> None:
+    def worker_connected(self, worker: WorkerRecord) -> None:
         """A lane for this worker alone may have waited for it."""
         lane = self.by_subject.get(own_subject(worker.id))
         if lane is not None:
             self._find_pools(lane)
 
-    def pools_went(self, pools: list[PatternPool]) -> None:
+    def pools_removed(self, pools: list[PatternPool]) -> None:
         """Remove empty pools from their lanes."""
         for pool in pools:
-            self._parking.pool_went(pool)
+            self._parking.pool_removed(pool)
             for lane in self._tree.overlapping(pool.pattern):
                 if pool.is_address:
                     self._find_pools(lane)

@@ -23,7 +23,7 @@ from wakugumi.core.leader.records import DIGEST_BITS, ClientRecord, JobRecord, L
 from wakugumi.core.leader.scheduling import turn_jobs
 from wakugumi.core.leader.scheduling.lane_states import NOWHERE, READY, REFUSED
 from wakugumi.core.leader.scheduling.lane_table import LaneTable
-from wakugumi.core.leader.scheduling.locality import Holders, nobody
+from wakugumi.core.leader.scheduling.locality import Holders, no_holders
 from wakugumi.core.leader.scheduling.parking import Parking
 from wakugumi.core.leader.scheduling.picking import Picker
 from wakugumi.core.leader.scheduling.roster import Roster
@@ -40,7 +40,7 @@ _GONE_KEPT: Final = 64
 class Lanes:
     """All queues of one leader."""
 
-    def __init__(self, roster: Roster, policies: Policies, holders: Holders = nobody) -> None:
+    def __init__(self, roster: Roster, policies: Policies, holders: Holders = no_holders) -> None:
         """The roster ranks by the policies' rules; `holders` returns the workers that hold a file."""
         self._roster = roster
         self._parking = Parking(roster)
@@ -50,7 +50,7 @@ class Lanes:
         self._round = 0
         self._refused: list[Lane] = []
         """Lanes of this round with turns aside and none that may run."""
-        self._clients_with_news: dict[ClientRecord, None] = {}
+        self._clients_with_room: dict[ClientRecord, None] = {}
         self.queued = 0
 
     def push(self, job: JobRecord, *, first: bool = False) -> None:
@@ -68,9 +68,9 @@ class Lanes:
                 client.parked[turn] = None
             else:
                 lane.ring.append(turn)
-        if job.wants is not None:
+        if job.requirements is not None:
             turn_jobs.add(turn, job, first=first)
-            if job.wants.simple:
+            if job.requirements.simple:
                 self._count_simple(lane)
         elif first:
             turn.jobs.appendleft(job)
@@ -79,7 +79,7 @@ class Lanes:
         lane.queued += 1
         self.queued += 1
         if lane.aside is not None:
-            self._stir(turn)
+            self._retry(turn)
         elif lane.waits is NOWHERE:
             self._parking.wake(lane)
 
@@ -117,7 +117,7 @@ class Lanes:
             self._drop(turn)
         self._uncount(lane)
 
-    def ask_anew(self, jobs: list[JobRecord], wants: Requirements | None) -> None:
+    def change_requirements(self, jobs: list[JobRecord], requirements: Requirements | None) -> None:
         """Change the requirements of these queued jobs of one subject, which had the same ones. They go to the head of
         their clients' turns, in their order."""
         turns: dict[Turn, dict[JobId, JobRecord]] = {}
@@ -131,7 +131,7 @@ class Lanes:
             lane.queued -= len(pulled)
             self.queued -= len(pulled)
             for job in reversed(pulled):
-                job.wants = wants
+                job.requirements = requirements
                 self.push(job, first=True)
 
     def assign(self) -> list[JobRecord]:
@@ -140,7 +140,7 @@ class Lanes:
         assigned: list[JobRecord] = []
         while True:
             self._round += 1
-            for turn in self._parking.hear_credit():
+            for turn in self._parking.collect_credit():
                 self._come_forward(turn)
             self._serve(assigned)
             if self._refused:
@@ -153,23 +153,23 @@ class Lanes:
         """Let the next `assign` retry turns whose waiting time is over."""
         for turn in self.picker.due(now):
             if turn.lane.aside is not None:
-                self._stir(turn)
+                self._retry(turn)
 
     def wake_at(self) -> float | None:
         return self.picker.wake_at()
 
-    def leaves(self, worker: WorkerRecord) -> None:
+    def worker_leaves(self, worker: WorkerRecord) -> None:
         """This worker stops serving: a turn for which it is kept free looks for another."""
         turn = worker.kept_for
         if turn is not None:
             self.picker.let_go(turn)
             if turn.lane.aside is not None:
-                self._stir(turn)
+                self._retry(turn)
 
-    def room_came(self, client: ClientRecord) -> None:
+    def room_freed(self, client: ClientRecord) -> None:
         """The client may have room for more: a job ended, its cap grew, or it took results."""
         if client.parked and client.may_run:
-            self._clients_with_news[client] = None
+            self._clients_with_room[client] = None
 
     def lane(self, subject: Subject) -> Lane | None:
         return self._by_subject.get(subject)
@@ -201,7 +201,7 @@ class Lanes:
                 assert turn.gone == held - sum(1 for _ in turn_jobs.in_order(turn)) < held
                 self.picker.check(turn)
                 if turn in turn.client.parked:
-                    assert not turn.client.may_run or turn.client in self._clients_with_news
+                    assert not turn.client.may_run or turn.client in self._clients_with_room
                     assert turn not in lane.ring
                     assert turn.needs is None or turn.needs.kept is None
                 elif turn in aside:
@@ -267,9 +267,9 @@ class Lanes:
 
     def _serve(self, assigned: list[JobRecord]) -> None:
         best, parking = self._roster.best, self._parking
-        parking.hear_news()
-        while (lane := parking.next()) is not None or (self._let_in() and (lane := parking.next()) is not None):
-            if lane.aside is not None and lane.looked != self._round:
+        parking.begin_service()
+        while (lane := parking.next()) is not None or (self._unpark_clients() and (lane := parking.next()) is not None):
+            if lane.aside is not None and lane.aside_round != self._round:
                 self._bring_back(lane)
             while (turn := self._turn(lane)) is not None:
                 if turn.needs is None:
@@ -291,7 +291,7 @@ class Lanes:
                     continue
                 if not lane.queued:
                     break
-                if parking.ready.at or parking.news:
+                if parking.ready.at or parking.candidates:
                     self._parking.wake(lane)
                     break
             else:
@@ -329,7 +329,7 @@ class Lanes:
             self._roster.take_turn(worker, lane.simple_pools if worker.simple_only else lane.pools)
         self._roster.assign(worker, job.id, slots_of(job), job.size)
         if was_kept:
-            self._parking.hear_of(worker)
+            self._parking.offer_rest_of(worker)
         if turn_jobs.size(turn) == turn.gone:
             self._drop(turn)
         elif len(lane.ring) > 1:
@@ -346,7 +346,7 @@ class Lanes:
         if lane.aside is None:
             lane.aside = {}
         lane.aside[turn] = None
-        lane.looked = self._round
+        lane.aside_round = self._round
 
     def _bring_back(self, lane: Lane) -> None:
         """Return all turns from aside to the head of the ring, as something has changed."""
@@ -361,7 +361,7 @@ class Lanes:
             if turn.lane.waits is REFUSED and not turn.lane.ring:
                 self._parking.unpark(turn.lane)
 
-    def _stir(self, turn: Turn) -> None:
+    def _retry(self, turn: Turn) -> None:
         """Retry this turn, in a lane with turns aside."""
         lane = turn.lane
         if lane.aside is not None and turn in lane.aside:
@@ -399,19 +399,19 @@ class Lanes:
                 self._parking.park(lane, REFUSED)
         self._refused.clear()
 
-    def _let_in(self) -> bool:
+    def _unpark_clients(self) -> bool:
         """No lane is ready: return one parked turn of each client that may run more, until a lane is ready. All turns
         at once would cost as much as the client has subjects, for each job that ends."""
-        while self._clients_with_news and not self._parking.ready.at:
-            for client in list(self._clients_with_news):
+        while self._clients_with_room and not self._parking.ready.at:
+            for client in list(self._clients_with_room):
                 if not client.parked or not client.may_run:
-                    del self._clients_with_news[client]
+                    del self._clients_with_room[client]
                     continue
                 turn, _ = client.parked.popitem(last=False)
                 lane = turn.lane
                 lane.ring.append(turn)
                 if lane.aside is not None:
-                    self._stir(turn)
+                    self._retry(turn)
                 elif lane.waits is NOWHERE:
                     self._parking.wake(lane)
         return bool(self._parking.ready.at)

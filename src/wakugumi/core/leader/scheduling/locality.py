@@ -21,30 +21,30 @@ Holders: TypeAlias = Callable[[str], Collection[WorkerId]]
 must not build a new collection; the caller does not keep the collection."""
 
 
-def nobody(_file: str) -> Collection[WorkerId]:
+def no_holders(_file: str) -> Collection[WorkerId]:
     """No known holders."""
     return ()
 
 
 def nearest(
-    lane: Lane, wants: Requirements, best: WorkerRecord, roster: Roster, holders: Holders
+    lane: Lane, requirements: Requirements, best: WorkerRecord, roster: Roster, holders: Holders
 ) -> WorkerRecord | None:
     """The worker with room that holds most of the files; `best`, which can run the job, if none holds any. None if the
     job must wait for a worker that knows blobs."""
-    pools = lane.pools_of(wants)
-    if wants.blobs and not best.blobs:
-        knowing = [it for it in members_of(pools) if it.blobs and it.serves and can_run(it, wants)]
-        able = [worker for worker in knowing if has_room(worker, wants.slots)]
+    pools = lane.pools_of(requirements)
+    if requirements.blobs and not best.blobs:
+        knowing = [it for it in members_of(pools) if it.blobs and it.serves and can_run(it, requirements)]
+        able = [worker for worker in knowing if has_room(worker, requirements.slots)]
         if knowing and not able:
             return None
         best = min(able, key=lambda worker: rank_of(worker, lane.order), default=best)
-    held = [found for file in wants.files[:FILES_WEIGHED_MAX] if (found := holders(file))]
+    held = [found for file in requirements.files[:FILES_WEIGHED_MAX] if (found := holders(file))]
     if not held or all(best.id in them for them in held):
         return best
     near = [
         worker
-        for worker in _with_room(pools, wants.slots, roster, held)
-        if (worker.blobs or not wants.blobs or not best.blobs) and can_run(worker, wants)
+        for worker in _with_room(pools, requirements.slots, roster, held)
+        if (worker.blobs or not requirements.blobs or not best.blobs) and can_run(worker, requirements)
     ]
     return min(
         [best, *near], key=lambda worker: (-sum(worker.id in them for them in held), rank_of(worker, lane.order))

@@ -24,9 +24,9 @@ class Parking:
         self._places = 0
         """The last place taken."""
         self.ready: WaitingLine[Lane] = WaitingLine()
-        self._pools_with_news: dict[PatternPool, None] = {}
+        self._pools_to_serve: dict[PatternPool, None] = {}
         """Pools with parked lanes, for which there may be credit."""
-        self.news: list[tuple[int, int, PatternPool]] = []
+        self.candidates: list[tuple[int, int, PatternPool]] = []
         """Heap of pools with parked lanes while lanes are served: lowest place in the pool, a number, the pool."""
         self._able: list[WorkerRecord] = []
         """Workers with new credit."""
@@ -64,14 +64,14 @@ class Parking:
 
     # Changes of pools.
 
-    def pool_came(self, lane: Lane, pool: PatternPool) -> None:
+    def pool_added(self, lane: Lane, pool: PatternPool) -> None:
         """One more pool serves this lane."""
         if lane.is_parked and (lane.simple or not pool.simple_only):
             pool.parked.add(lane.place, lane)
 
-    def pool_went(self, pool: PatternPool) -> None:
+    def pool_removed(self, pool: PatternPool) -> None:
         pool.parked.at.clear()
-        self._pools_with_news.pop(pool, None)
+        self._pools_to_serve.pop(pool, None)
 
     def pools_changed(self, lane: Lane, pools: list[PatternPool]) -> None:
         """These pools serve the lane from now on, in place of its present ones."""
@@ -81,14 +81,14 @@ class Parking:
             for pool in pools:
                 if lane.simple or not pool.simple_only:
                     pool.parked.add(lane.place, lane)
-                    self._pools_with_news[pool] = None
+                    self._pools_to_serve[pool] = None
 
     # Service.
 
-    def hear_credit(self) -> Iterator[Turn]:
+    def collect_credit(self) -> Iterator[Turn]:
         """Rank changed workers and note their pools. Yields turns for which such a worker is kept free."""
         # If other pools serve a lane than before, any worker's credit may be new to it.
-        self._able = list(self._roster.by_conn.values()) if self._pools_with_news else []
+        self._able = list(self._roster.by_conn.values()) if self._pools_to_serve else []
         for able in self._roster.rank_changed():
             self._able.append(able)
             if able.kept_for is not None:
@@ -96,36 +96,36 @@ class Parking:
                 continue
             for pool in able.pools:
                 if pool.parked.at:
-                    self._pools_with_news[pool] = None
+                    self._pools_to_serve[pool] = None
 
-    def hear_news(self) -> None:
+    def begin_service(self) -> None:
         """Begin to serve the noted pools."""
-        if self._pools_with_news:
-            self.news = [(pool.parked.first(), at, pool) for at, pool in enumerate(self._pools_with_news)]
-            heapify(self.news)
-            self._pools_with_news.clear()
+        if self._pools_to_serve:
+            self.candidates = [(pool.parked.first(), at, pool) for at, pool in enumerate(self._pools_to_serve)]
+            heapify(self.candidates)
+            self._pools_to_serve.clear()
 
-    def hear_of(self, worker: WorkerRecord) -> None:
+    def offer_rest_of(self, worker: WorkerRecord) -> None:
         """A worker that was kept free has its large job: parked lanes may use the rest of its credit."""
-        pools = [*(pool for _, _, pool in self.news), *(pool for pool in worker.pools if pool.parked.at)]
-        self._pools_with_news = dict.fromkeys(pools)
+        pools = [*(pool for _, _, pool in self.candidates), *(pool for pool in worker.pools if pool.parked.at)]
+        self._pools_to_serve = dict.fromkeys(pools)
         self._able.append(worker)
-        self.hear_news()
+        self.begin_service()
 
     def next(self) -> Lane | None:
         """Remove and return the lane with the lowest place that may have credit."""
-        news, ready = self.news, self.ready
-        while news:
-            known, at, pool = news[0]
+        candidates, ready = self.candidates, self.ready
+        while candidates:
+            known, at, pool = candidates[0]
             place = pool.parked.first()
             if not place:
-                heappop(news)
+                heappop(candidates)
             elif self._roster.best_of(pool) is None:
-                heappop(news)
-                if news and not self._is_credit_left():
-                    news.clear()
-            elif place != known and len(news) > 1:
-                heapreplace(news, (place, at, pool))
+                heappop(candidates)
+                if candidates and not self._is_credit_left():
+                    candidates.clear()
+            elif place != known and len(candidates) > 1:
+                heapreplace(candidates, (place, at, pool))
             elif ready.at and ready.first() < place:
                 break
             else:
@@ -146,7 +146,7 @@ class Parking:
 
     def check(self, lanes: Iterable[Lane]) -> None:
         """Holds between two rounds of service. `lanes` are all lanes."""
-        assert not self.news
+        assert not self.candidates
         self.ready.check()
         for pool in {pool for worker in self._roster for pool in worker.pools}:
             pool.parked.check()

@@ -26,7 +26,7 @@ from typing import Final
 from wakugumi.core.leader.jobs.states import QUEUED
 from wakugumi.core.leader.records import JobRecord, Kind, Lane, Row, Turn, TurnNeeds, WorkerRecord
 from wakugumi.core.leader.scheduling import turn_jobs
-from wakugumi.core.leader.scheduling.locality import Holders, nearest, nobody
+from wakugumi.core.leader.scheduling.locality import Holders, nearest, no_holders
 from wakugumi.core.leader.scheduling.roster import Roster, can_run, has_room, members_of, rank_of
 from wakugumi.core.leader.scheduling.sticky_keys import StickyKeys
 from wakugumi.core.leader.scheduling.turn_jobs import is_picky, slots_of
@@ -49,7 +49,7 @@ _NOTHING: Final = Requirements()
 class Picker:
     """Chooses for the turns of one leader that have jobs with requirements."""
 
-    def __init__(self, roster: Roster, holders: Holders = nobody) -> None:
+    def __init__(self, roster: Roster, holders: Holders = no_holders) -> None:
         self._roster = roster
         self._holders = holders
         self._sticky_keys: OrderedDict[Subject, tuple[StickyKeys, int]] = OrderedDict()
@@ -70,14 +70,14 @@ class Picker:
                 needs.wake_at = _NEVER
                 needs.homes = None
                 found.append(turn)
-                self._look_at_kept(turn)
+                self._review_kept(turn)
         return found
 
     def pick(self, turn: Turn) -> tuple[JobRecord, WorkerRecord] | None:
         """The job of this turn that goes now, and its worker."""
         needs, lane, roster = turn.needs, turn.lane, self._roster
         assert needs is not None
-        kept = self._look_at_kept(turn)
+        kept = self._review_kept(turn)
         if kept is not None:
             return kept
         best = roster.best(lane.pools, lane.order)
@@ -88,9 +88,9 @@ class Picker:
                 return None
             needs.homes = None
         turn_jobs.prune(turn)
-        return self._look_through(turn, needs, best)
+        return self._first_that_can_go(turn, needs, best)
 
-    def _look_through(
+    def _first_that_can_go(
         self, turn: Turn, needs: TurnNeeds, best: WorkerRecord | None
     ) -> tuple[JobRecord, WorkerRecord] | None:
         """The first job that can go now; without one, note what the jobs wait for."""
@@ -112,24 +112,24 @@ class Picker:
         shunned = False
         """A job with several slots shuns workers that have them."""
         for job in turn_jobs.in_order(turn, skip):
-            wants = job.wants or _NOTHING
-            at = keys.home_of(wants.key) if keys is not None and wants.key else None
+            requirements = job.requirements or _NOTHING
+            at = keys.home_of(requirements.key) if keys is not None and requirements.key else None
             home = None if at is None else by_id[at]
-            if home is not None and ((wants.blobs and not home.blobs) or not can_run(home, wants)):
+            if home is not None and ((requirements.blobs and not home.blobs) or not can_run(home, requirements)):
                 home = None
-            if home is not None and has_room(home, wants.slots):
+            if home is not None and has_room(home, requirements.slots):
                 return job, home
-            if wants.slots > 1:
-                roomy = roster.roomy(lane.pools, lane.order, wants) if wants.slots < too_large else None
-                if roomy is not None and (to := self._to_whom(lane, job, roomy)) is not None:
+            if requirements.slots > 1:
+                roomy = roster.roomy(lane.pools, lane.order, requirements) if requirements.slots < too_large else None
+                if roomy is not None and (to := self._nearest(lane, job, roomy)) is not None:
                     return job, to
-                if wants.shuns:  # Other jobs of its size may go to the workers that it shuns.
+                if requirements.shuns:  # Other jobs of its size may go to the workers that it shuns.
                     shunned = True
                     looked += 1
                 else:
-                    too_large = min(too_large, wants.slots)
-                if turn.sorted_out or not wants.shuns:
-                    skip.add(turn_jobs.row_of(turn, wants))
+                    too_large = min(too_large, requirements.slots)
+                if turn.sorted_out or not requirements.shuns:
+                    skip.add(turn_jobs.row_of(turn, requirements))
                 if not no_room:
                     no_room = True
                     wake_at = min(wake_at, self._wait_for_room(turn, needs, job, home))
@@ -137,14 +137,16 @@ class Picker:
                     if best is None and not lane.simple:
                         late = None
                         break
-            elif (kind := turn_jobs.kind_of(wants)) in unable or (able := self._ablest(lane, wants, best)) is None:
+            elif (kind := turn_jobs.kind_of(requirements)) in unable or (
+                able := self._ablest(lane, requirements, best)
+            ) is None:
                 unable.add(kind)
                 if turn.sorted_out:
-                    skip.add(turn_jobs.row_of(turn, wants))
+                    skip.add(turn_jobs.row_of(turn, requirements))
                     continue
-            elif no_blobs and wants.blobs:
+            elif no_blobs and requirements.blobs:
                 pass
-            elif (to := self._to_whom(lane, job, able)) is None:
+            elif (to := self._nearest(lane, job, able)) is None:
                 no_blobs = True
             elif home is None:
                 return job, to
@@ -161,14 +163,14 @@ class Picker:
                     wake_at = min(wake_at, given_up_at)
                 elif late is None:
                     late = job
-            looked += wants.slots == 1  # The rest of a larger job's row is skipped.
+            looked += requirements.slots == 1  # The rest of a larger job's row is skipped.
             if looked >= LOOK_AHEAD_MAX:
                 if (unable or shunned) and not turn.sorted_out:
                     turn_jobs.sort_out(turn)
-                    return self._look_through(turn, needs, best)
+                    return self._first_that_can_go(turn, needs, best)
                 break
-        if late is not None and (able := self._ablest(lane, late.wants or _NOTHING, best)) is not None:
-            to = self._to_whom(lane, late, able)
+        if late is not None and (able := self._ablest(lane, late.requirements or _NOTHING, best)) is not None:
+            to = self._nearest(lane, late, able)
             if to is not None:
                 return late, to
         if no_blobs:  # Workers that know blobs may leave, which wakes no turn.
@@ -178,33 +180,37 @@ class Picker:
             needs.homes, needs.seen = list(homes), (turn_jobs.size(turn), roster.era)
         return None
 
-    def _ablest(self, lane: Lane, wants: Requirements, best: WorkerRecord | None) -> WorkerRecord | None:
+    def _ablest(self, lane: Lane, requirements: Requirements, best: WorkerRecord | None) -> WorkerRecord | None:
         """The best worker with room that can run the job; `best` is the best one of `lane.pools`."""
-        if wants.simple and lane.simple_pools:
+        if requirements.simple and lane.simple_pools:
             best = self._roster.best(lane.all_pools, lane.order)
-        if best is None or can_run(best, wants):
+        if best is None or can_run(best, requirements):
             return best
-        able = [it for it in members_of(lane.pools_of(wants)) if has_room(it, 1) and can_run(it, wants)]
+        able = [it for it in members_of(lane.pools_of(requirements)) if has_room(it, 1) and can_run(it, requirements)]
         return min(able, key=lambda worker: rank_of(worker, lane.order), default=None)
 
-    def _to_whom(self, lane: Lane, job: JobRecord, best: WorkerRecord) -> WorkerRecord | None:
-        wants = job.wants
-        return nearest(lane, wants, best, self._roster, self._holders) if wants is not None and wants.files else best
+    def _nearest(self, lane: Lane, job: JobRecord, best: WorkerRecord) -> WorkerRecord | None:
+        requirements = job.requirements
+        return (
+            nearest(lane, requirements, best, self._roster, self._holders)
+            if requirements is not None and requirements.files
+            else best
+        )
 
     def home_of(self, lane: Lane, job: JobRecord) -> WorkerRecord | None:
         """Home of the job's key, if it has one. The worker may be away."""
         keys = self._homes_in(lane)
-        if keys is None or job.wants is None or not job.wants.key:
+        if keys is None or job.requirements is None or not job.requirements.key:
             return None
-        home = keys.home_of(job.wants.key)
+        home = keys.home_of(job.requirements.key)
         return None if home is None else self._roster.by_id[home]
 
     def known_home(self, lane: Lane, job: JobRecord) -> WorkerRecord | None:
         """The remembered home of the job's key. Changes nothing."""
         known = self._sticky_keys.get(lane.subject)
-        if known is None or not lane.sticky or job.wants is None or not job.wants.key:
+        if known is None or not lane.sticky or job.requirements is None or not job.requirements.key:
             return None
-        home = known[0].known(job.wants.key)
+        home = known[0].known(job.requirements.key)
         return None if home is None else self._roster.by_id.get(home)
 
     def forget(self, turn: Turn, job: JobRecord) -> None:
@@ -229,15 +235,15 @@ class Picker:
     def check(self, turn: Turn) -> None:
         needs = turn.needs
         if needs is None:
-            assert all(job.wants is None for job in turn.jobs)
+            assert all(job.requirements is None for job in turn.jobs)
             return
         jobs = [*turn.jobs, *(job for queue in needs.queues.values() for job in queue)]
-        assert needs.count == sum(job.wants is not None for job in jobs) > 0
+        assert needs.count == sum(job.requirements is not None for job in jobs) > 0
         assert needs.picky == sum(is_picky(job, turn.lane) for job in jobs)
         for row, queue in needs.queues.items():
             assert queue
-            assert all(job.wants is not None for job in queue)
-            assert all(turn_jobs.row_of(turn, job.wants) == row for job in queue if job.wants)
+            assert all(job.requirements is not None for job in queue)
+            assert all(turn_jobs.row_of(turn, job.requirements) == row for job in queue if job.requirements)
         order = list(turn_jobs.in_order(turn))
         assert sorted(map(id, order)) == sorted(id(job) for job in jobs if job.state is QUEUED)
         for waiting in (needs.first, needs.large):
@@ -281,9 +287,9 @@ class Picker:
             return needs.keep_at
         needs.keep_at = now + SLOTS_PATIENCE_S
         serving = [worker for worker in members_of(turn.lane.pools) if worker.serves]
-        wants = job.wants or _NOTHING
-        fit = [worker for worker in serving if worker.slots >= wants.slots and can_run(worker, wants)]
-        if wants.blobs and any(worker.blobs for worker in serving):
+        requirements = job.requirements or _NOTHING
+        fit = [worker for worker in serving if worker.slots >= requirements.slots and can_run(worker, requirements)]
+        if requirements.blobs and any(worker.blobs for worker in serving):
             fit = [worker for worker in fit if worker.blobs]
         if not fit:
             return _NEVER  # Until a larger worker joins, whose credit wakes the turn.
@@ -300,7 +306,7 @@ class Picker:
             self._wake(turn, needs, needs.keep_at)
         return needs.keep_at
 
-    def _look_at_kept(self, turn: Turn) -> tuple[JobRecord, WorkerRecord] | None:
+    def _review_kept(self, turn: Turn) -> tuple[JobRecord, WorkerRecord] | None:
         """Release the worker that is kept free, if it should not be. Returns it with its job, if it has room by now."""
         needs, now = turn.needs, self._roster.now
         assert needs is not None

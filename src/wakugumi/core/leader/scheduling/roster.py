@@ -103,20 +103,20 @@ class Roster:
         self.by_conn[conn] = worker
         self.gone.pop(worker.id, None)
         self.era += 1
-        born = []
+        new_pools = []
         tree = self._tree_of(worker)
         for pattern in patterns:
             pool = tree.get(pattern)
             addressed = is_address(pattern, worker.name)
             if pool is None:
                 pool = tree[pattern] = PatternPool(pattern, 1 + len(self._more), simple_only=worker.simple_only)
-                born.append(pool)
+                new_pools.append(pool)
             elif addressed and not pool.is_address:
-                born.append(pool)
+                new_pools.append(pool)
             pool.is_address |= addressed
             pool.members[worker.number] = worker
             worker.pools.append(pool)
-        return born
+        return new_pools
 
     def disconnect(self, worker: WorkerRecord) -> list[PatternPool]:
         """Take a worker out of its pools; its credit ends with the connection (F7). Returns the pools that lost their
@@ -159,11 +159,15 @@ class Roster:
             matching += self._simple_tree.match(subject)
         return [pool for pool in matching if pool.is_address] or matching
 
-    def audience(self, subject: Subject, wants: Requirements | None = None) -> list[WorkerRecord]:
+    def audience(self, subject: Subject, requirements: Requirements | None = None) -> list[WorkerRecord]:
         """Workers that would take a job of this subject if they had a free slot, in the order in which they were
         added."""
         members = {worker.number: worker for pool in self.pools_for(subject) for worker in pool.members.values()}
-        return [worker for _, worker in sorted(members.items()) if worker.serves and can_run(worker, wants or _NOTHING)]
+        return [
+            worker
+            for _, worker in sorted(members.items())
+            if worker.serves and can_run(worker, requirements or _NOTHING)
+        ]
 
     def _remember_gone(self, worker: WorkerRecord) -> None:
         gone = self.gone
@@ -250,15 +254,15 @@ class Roster:
             heappop(heap)
         return None
 
-    def roomy(self, pools: list[PatternPool], order: int, wants: Requirements) -> WorkerRecord | None:
+    def roomy(self, pools: list[PatternPool], order: int, requirements: Requirements) -> WorkerRecord | None:
         """The best worker that can run the job and has its slots free. It checks all members, unless the first shows
         that none has room: few jobs ask for this."""
-        slots = wants.slots
+        slots = requirements.slots
         if not order and self._ranking is most_credit:
             first = self.best(pools)
             if first is None or first.credit < slots:
                 return None
-        able = [worker for worker in members_of(pools) if has_room(worker, slots) and can_run(worker, wants)]
+        able = [worker for worker in members_of(pools) if has_room(worker, slots) and can_run(worker, requirements)]
         return min(able, key=lambda worker: rank_of(worker, order), default=None)
 
     def take_turn(self, worker: WorkerRecord, pools: list[PatternPool]) -> None:
@@ -390,13 +394,13 @@ class Roster:
             assert not (worker.rests and worker.credit)
 
 
-def can_run(worker: WorkerRecord, wants: Requirements) -> bool:
+def can_run(worker: WorkerRecord, requirements: Requirements) -> bool:
     """Is the worker able to run such a job, whatever it does now?"""
     return (
-        (worker.runs_unnamed or not wants.unnamed)
-        and (worker.env or not wants.env)
-        and (wants.simple or not worker.simple_only)
-        and worker.id not in wants.shuns
+        (worker.runs_unnamed or not requirements.unnamed)
+        and (worker.env or not requirements.env)
+        and (requirements.simple or not worker.simple_only)
+        and worker.id not in requirements.shuns
     )
 
 

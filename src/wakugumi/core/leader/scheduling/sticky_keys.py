@@ -55,7 +55,7 @@ class StickyKeys:
             if worker not in self._counts:
                 self._counts[worker] = 0
                 self._seeds[worker] = _hash(worker)
-        self._reckon()
+        self._set_bound()
 
     def known(self, key: str) -> WorkerId | None:
         """The remembered home of the key. Changes nothing."""
@@ -77,7 +77,7 @@ class StickyKeys:
                 if oldest is not None:
                     self._counts[oldest] -= 1
             self._home[key] = None
-            self._reckon()
+            self._set_bound()
         home = self._home[key] = self._choose(key)
         self._counts[home] += 1
         return home
@@ -91,7 +91,7 @@ class StickyKeys:
         assert self._seeds.keys() == self._counts.keys()
         assert len(self._home) <= self._keys_max
 
-    def _reckon(self) -> None:
+    def _set_bound(self) -> None:
         keys, workers = len(self._home), len(self._counts) or 1
         self._bound = max(5 * keys // (4 * workers), -(-keys // workers))
 

@@ -22,35 +22,35 @@ _PLAIN: Final = (0, 1, _ANY_KIND)
 
 
 def slots_of(job: JobRecord) -> int:
-    return 1 if job.wants is None else job.wants.slots
+    return 1 if job.requirements is None else job.requirements.slots
 
 
 def is_simple(job: JobRecord) -> bool:
-    return job.wants is not None and job.wants.simple
+    return job.requirements is not None and job.requirements.simple
 
 
 def due_of(job: JobRecord) -> float:
     """Place in the order: the time since when the job waits, minus its priority. A job that is queued again has the
     time of its submit."""
     waits_since = job.submitted_at if job.attempts else job.since
-    return waits_since if job.wants is None else waits_since - PRIORITY_AGE_S * job.wants.priority
+    return waits_since if job.requirements is None else waits_since - PRIORITY_AGE_S * job.requirements.priority
 
 
 def is_picky(job: JobRecord, lane: Lane) -> bool:
-    wants = job.wants
-    return wants is not None and (
-        wants.slots > 1
-        or (lane.sticky and bool(wants.key))
-        or wants.blobs
-        or wants.unnamed
-        or wants.env
-        or bool(wants.shuns)
+    requirements = job.requirements
+    return requirements is not None and (
+        requirements.slots > 1
+        or (lane.sticky and bool(requirements.key))
+        or requirements.blobs
+        or requirements.unnamed
+        or requirements.env
+        or bool(requirements.shuns)
     )
 
 
 def add(turn: Turn, job: JobRecord, *, first: bool) -> None:
     """Queue a job with requirements."""
-    assert job.wants is not None
+    assert job.requirements is not None
     needs = turn.needs
     if needs is None:
         needs = turn.needs = TurnNeeds()
@@ -145,18 +145,18 @@ def in_order(turn: Turn, skip: set[Row] | None = None) -> Iterator[JobRecord]:
             heapreplace(heap, (due_of(following), priority, slots, kind, following, jobs))
 
 
-def kind_of(wants: Requirements) -> Kind:
+def kind_of(requirements: Requirements) -> Kind:
     """Key of the workers that are able to run a job."""
-    return 4 * wants.env + 2 * wants.unnamed + wants.simple, wants.shuns
+    return 4 * requirements.env + 2 * requirements.unnamed + requirements.simple, requirements.shuns
 
 
-def row_of(turn: Turn, wants: Requirements) -> Row:
-    return wants.priority, wants.slots, kind_of(wants) if turn.sorted_out else _ANY_KIND
+def row_of(turn: Turn, requirements: Requirements) -> Row:
+    return requirements.priority, requirements.slots, kind_of(requirements) if turn.sorted_out else _ANY_KIND
 
 
 def _queue_of(turn: Turn, job: JobRecord) -> deque[JobRecord]:
-    wants = job.wants
-    if wants is None or (row := row_of(turn, wants)) == _PLAIN:
+    requirements = job.requirements
+    if requirements is None or (row := row_of(turn, requirements)) == _PLAIN:
         return turn.jobs
     assert turn.needs is not None
     queue = turn.needs.queues.get(row)
@@ -167,11 +167,11 @@ def _queue_of(turn: Turn, job: JobRecord) -> deque[JobRecord]:
 
 def _uncount(turn: Turn, job: JobRecord) -> None:
     needs = turn.needs
-    if job.wants is None or needs is None:
+    if job.requirements is None or needs is None:
         return
     needs.count -= 1
     needs.picky -= is_picky(job, turn.lane)
-    row = row_of(turn, job.wants)
+    row = row_of(turn, job.requirements)
     if row in needs.queues and not needs.queues[row]:
         del needs.queues[row]
     if not needs.count:

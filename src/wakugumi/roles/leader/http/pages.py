@@ -134,7 +134,7 @@ class GroupPages:
             event, blobs = self._submissions.event_of(
                 ConnId(0), True, job, form.subject, head, payload, len(payload), payload_digest(payload)
             )
-            event = structs.replace(event, wants=marked(event.wants, payload, by_http=True))
+            event = structs.replace(event, requirements=marked(event.requirements, payload, by_http=True))
             if blobs and not self._hub.knows(job):
                 await self._bring(received, blobs)
         finally:
