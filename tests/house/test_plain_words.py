@@ -31,7 +31,6 @@ ALLOWED: dict[str, tuple[int, int, int]] = {
     "adapters/port": (4, 0, 0),
     "adapters/programs": (34, 1, 0),
     "core/leader": (15, 0, 0),
-    "roles/client": (73, 1, 1),
     "roles/leader": (64, 1, 0),
     "wire": (21, 0, 0),
     "wire/messages": (11, 0, 0),

@@ -1,4 +1,4 @@
 """The client library.
 
-`grid` is the asynchronous API, `blocking` its twin; `session` keeps their jobs alive, `files` brings their content.
+`grid` is the asynchronous API, `blocking` its twin; `session` keeps their jobs alive, `files` reads and sends content.
 """

@@ -1,6 +1,6 @@
-"""How is a leader asked something, and how does its answer come back?
+"""How is a leader asked a question, and how does its answer come back?
 
-ask_one, ask_several ──► PendingQuestions ── Ask ──► failover … the leader's answer ──► whoever waits for it
+ask_one, ask_several ──► PendingQuestions ── Ask ──► failover … the leader's answer ──► the awaiting caller
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _UNKNOWN: Final = frozenset({"unknown-job", "unknown-worker", "no-cache"})
 
 
 class PendingQuestions:
-    """Questions that somebody in this process waits for, by their ids. `post` hands them to `failover`."""
+    """Questions with a waiting caller, by their ids. `post` hands them to `failover`."""
 
     def __init__(self, statuses: LeaderStatuses, uploads: Uploads, post: Callable[[ClientEvent], None]) -> None:
         self._statuses = statuses
@@ -63,7 +63,7 @@ class PendingQuestions:
         self._post = post
         self._answers: dict[bytes, asyncio.Future[ev.AnswerQuestion]] = {}
         self._on_progress: dict[bytes, Callable[[CachePutResult], None]] = {}
-        """Whoever wants to know how far a put is."""
+        """Callbacks for the progress of a put."""
         self._ended: WakugumiError | None = None
 
     def __contains__(self, ask: bytes) -> bool:
@@ -77,8 +77,8 @@ class PendingQuestions:
         brings: Brings = NOTHING,
         on_progress: Callable[[CachePutResult], None] | None = None,
     ) -> ev.AnswerQuestion:
-        """Ask this leader, or any that serves; it may ask back for what this `brings` along, and tell how far it is.
-        Raises Refused if it is one that cannot be asked, or ConfigError."""
+        """Ask this leader, or any that serves; it may ask for the content in `brings`, and report progress. Raises
+        Refused if the leader cannot answer, or ConfigError."""
         if self._ended is not None:
             raise self._ended
         endpoint = self._statuses.find(leader) if leader else None
@@ -114,7 +114,7 @@ class PendingQuestions:
             on_progress(told)
 
     def refuse(self, ask: bytes, no: Refused) -> None:
-        """What it brings along cannot get to its leader."""
+        """The question's content cannot be sent to its leader."""
         future = self._answers[ask]
         if not future.done():
             future.set_exception(no)
@@ -148,7 +148,7 @@ async def ask_one(questions: PendingQuestions, question: qu.Question, leader: st
 async def ask_several(
     questions: PendingQuestions, question: qu.Question, leaders: Sequence[str]
 ) -> dict[str, an.Answer | Refused]:
-    """The answer of each of these, by its address."""
+    """The answer of each of these leaders, by its address."""
     asked = (ask_one(questions, question, leader) for leader in leaders)
     answers = await asyncio.gather(*asked, return_exceptions=True)
     for answer in answers:
@@ -158,10 +158,10 @@ async def ask_several(
 
 
 def answer_that_knows(answers: Mapping[str, an.Answer | Refused]) -> an.Answer:
-    """The answer of the leader that knows what was asked about. Raises Refused if none does."""
+    """The answer of a leader that knows the subject of the question. Raises Refused if none does."""
     for answer in answers.values():
         if not isinstance(answer, Refused):
             return answer
     refusals = [answer for answer in answers.values() if isinstance(answer, Refused)]
-    # One that knows the job and cannot do what was asked says more than one that does not know it.
+    # A refusal by a leader that knows the job is more useful than "unknown".
     raise min(refusals, key=lambda no: no.code in _UNKNOWN)

@@ -1,4 +1,4 @@
-"""The same client for programs without a loop of their own: each method calls the one of `Grid` that it is named after.
+"""How does a program without an event loop use a grid? By a Client: each method calls the one of `Grid` with its name.
 
 The Grid lives in a loop of its own, in a thread of its own. Any number of threads may use one Client.
 """
@@ -45,11 +45,11 @@ T = TypeVar("T")
 log = logging.getLogger("wakugumi.client")
 
 _SHARES: Final = 8
-"""A window is refilled in so many parts: each crossing into the loop's thread costs as much as several jobs."""
+"""A window is refilled in this many parts: each call into the loop's thread costs as much as several jobs."""
 
 
 class Handle:
-    """A job that was submitted. `result()` waits for its end."""
+    """A submitted job. `result()` waits for its end."""
 
     def __init__(self, client: Client, job: Job) -> None:
         self._client = client
@@ -60,11 +60,12 @@ class Handle:
         return self._job.id
 
     def result(self, timeout_s: float | None = None) -> Result:
-        """Raises Refused: what the system refused, or "timed-out"; the job goes on then, and may be asked again."""
+        """Raises Refused: the system's refusal, or "timed-out"; then the job goes on, and `result` may be called
+        again."""
         return self._client.call(_within(lambda: self._job, timeout_s))
 
     def accepted(self) -> None:
-        """Returns once the leader has the job for good. Raises Refused if it will not have it."""
+        """Returns once the leader has stored the job. Raises Refused if the leader refuses it."""
         self._client.call(self._job.accepted())
 
     def cancel(self) -> None:
@@ -78,7 +79,7 @@ class Handle:
 
 
 def _awaited(method: Callable[Concatenate[Grid, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Client, P], T]:
-    """The same for a Client: begun in the loop, and waited for. Signature and docstring are those of the Grid's."""
+    """The method for a Client: run in the loop and awaited, with the Grid's signature and docstring."""
 
     @wraps(method)
     def call(self: Client, /, *args: P.args, **options: P.kwargs) -> T:
@@ -90,7 +91,7 @@ def _awaited(method: Callable[Concatenate[Grid, P], Coroutine[Any, Any, T]]) -> 
 def _takes_those_of(
     other: Callable[P, object],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Client, P], None]]:
-    """Has the parameters of `other`, also for `help`."""
+    """Give a constructor the parameters of `other`, also for `help`."""
 
     def mark(init: Callable[..., None]) -> Callable[Concatenate[Client, P], None]:
         mine, theirs = signature(init), signature(other)
@@ -118,21 +119,21 @@ class Client:
 
     @classmethod
     def over(cls, make_grid: Callable[[], AbstractAsyncContextManager[Grid]]) -> Client:
-        """A Client over a Grid that is made some other way. It is entered in the loop's thread, and left there."""
+        """A Client over a Grid that is made some other way, entered and left in the loop's thread."""
         client = cls.__new__(cls)
         client._open(make_grid)
         return client
 
     @takes(SubmitOptions)
     def submit(self, program: str, **options: Unpack[SubmitOptions]) -> Handle:
-        """Hand in a job; waits while the leader can take none. Raises Refused for what can be no job."""
+        """Submit a job; waits while no leader takes jobs. Raises Refused for an invalid job."""
         return Handle(self, self.call(self.grid.submit(program, **options)))
 
     @takes(MapOptions)
     def map(
         self, program: str, items: Iterable[object], *, window: int | None = None, **options: Unpack[MapOptions]
     ) -> Iterator[Result]:
-        """One job per item, results as they finish: see `Grid.map`. Items are taken in the caller's own thread."""
+        """One job per item, results as they finish: see `Grid.map`. Items are taken in the caller's thread."""
         common, contents = JobSpec.of(program, options, MapOptions), self.grid.contents
         files = contents.load(common.files) if common.files else NO_FILES
         return self._map(Plan(Requests(self.grid.client_id), common, files, contents), iter(items), window)
@@ -141,12 +142,12 @@ class Client:
     def broadcast(
         self, program: str, *, within_s: float = BROADCAST_DEADLINE_S, **options: Unpack[BroadcastOptions]
     ) -> tuple[list[Result], Summary]:
-        """Have every worker that matches run the program once; all their results, in the order in which they came, and
-        how many there were of each kind: see `Grid.broadcast`."""
+        """Have every matching worker run the program once. Returns all results in the order of their arrival, and the
+        counts: see `Grid.broadcast`."""
         return self.call(self.grid.broadcast(program, within_s=within_s, **options).gather())
 
     def wait(self, job_id: JobName, timeout_s: float | None = None) -> Result:
-        """The result of a job that someone submitted before. Raises Refused: "unknown-job", "timed-out"."""
+        """The result of a job that was submitted before. Raises Refused: "unknown-job", "timed-out"."""
         return self.call(_within(lambda: self.grid.wait(job_id), timeout_s))
 
     run = _awaited(Grid.run)
@@ -173,7 +174,7 @@ class Client:
         return self.grid.status()
 
     def close(self) -> None:
-        """Leave. What the leader has, it keeps and does; its results wait for whoever asks with `wait`."""
+        """Disconnect. The leader keeps and finishes the jobs that it has; `wait` gets their results later."""
         with self._lock:
             if not self._closing:
                 self._closing = True
@@ -192,14 +193,14 @@ class Client:
 
     def begin(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Start this in the loop. Raises Refused("closed")."""
-        with self._lock:  # What is begun before the client closes is told that it does; nothing is begun after.
+        with self._lock:  # Work that begins before the client closes ends with it; no work begins after.
             if self._closing:
                 work.close()
                 raise Refused("closed", "the client is closed")
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run this in the loop and wait for its end; interrupted, cancel it."""
+        """Run this in the loop and wait for its end; cancel it if interrupted."""
         if self.is_own_thread:
             work.close()
             raise RuntimeError("a client cannot be waited for in its own thread, where callbacks of its jobs are run")
@@ -228,7 +229,7 @@ class Client:
         self._thread.start()
         try:
             opened.result()
-        except BaseException:  # an interrupt too: whatever happens here, no thread is left behind
+        except BaseException:  # An interrupt too: no thread is left behind.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._give_up)
             self._thread.join()
@@ -276,7 +277,7 @@ class Client:
             window.close_from_anywhere()
 
     def _fill(self, window: MapWindow, plan: Plan, items: Iterator[object], ahead: int) -> tuple[bool, int]:
-        """Take what the window has room for, but not for long. Are there more items, and how many are ahead now?"""
+        """Take items for the free room, for at most FILL_S. Are there more items, and how many are unfinished now?"""
         room = window.size - ahead
         entries: list[MapItem] = []
         until = monotonic() + FILL_S
@@ -302,7 +303,7 @@ class Client:
 
 
 async def _soon(call: Callable[[], T]) -> T:
-    """In the loop, what waits for nothing."""
+    """Run a plain call in the loop."""
     return call()
 
 

@@ -1,9 +1,9 @@
-"""How does a program ask every worker the same thing? (SPEC S5) One submit per leader, then a result from each worker.
+"""How does a program run once on every worker? (SPEC S5) One submit per leader, then a result from each worker.
 
-    Grid.broadcast ─► one submit per leader ─► its list of parts ─► each part is waited for there, like any other job
+    Grid.broadcast ─► one submit per leader ─► its list of parts ─► each part is awaited there, like any other job
 
-A worker that does not answer in time is a result too: not `ok`, with the reason `silent`. A leader that cannot be asked
-is named in the summary; only if there is none that can, the broadcast is refused.
+A worker that does not answer in time is a result too: not `ok`, with the reason `silent`. The summary names leaders
+that cannot be asked; if none can, the broadcast is refused.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """What became of a broadcast, so far."""
+    """Counts of a broadcast so far."""
 
     sent: int
     """Workers that matched when it was made."""
     ok: int = 0
     failed: int = 0
     silent: int = 0
-    """Those that did not answer in time."""
+    """Workers that did not answer in time."""
     unasked: Sequence[str] = ()
-    """Leaders whose workers were not asked, because they are away, old, or would not."""
+    """Leaders whose workers were not asked: disconnected, old, or with a refusal."""
 
     @property
     def waiting(self) -> int:
@@ -44,7 +44,7 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 class AskedLeader(NamedTuple):
-    """What one leader was asked."""
+    """One leader's part of the broadcast."""
 
     leader: str
     number: LeaderNo
@@ -53,11 +53,11 @@ class AskedLeader(NamedTuple):
 
 
 class Broadcast:
-    """A broadcast under way. Loop over it, once, for each worker's result as it comes; its `item` is the worker's name.
-    The loop ends when all have answered, or their time is over; leaving it earlier cancels what is left."""
+    """A running broadcast. Loop over it, once, for each worker's result; `item` of a result is the worker's name. The
+    loop ends when all have answered or their time is over; leaving it earlier cancels the rest."""
 
     def __init__(self, session: Session, begin: Callable[[], Awaitable[tuple[list[AskedLeader], list[str]]]]) -> None:
-        """`begin` submits it; whom it asked, and whom it could not."""
+        """`begin` submits the broadcast; returns asked leaders, and names of those that could not be asked."""
         self._session = session
         self._begin = begin
         self._begun = False
@@ -101,7 +101,7 @@ class Broadcast:
             await self._leave()
 
     async def gather(self) -> tuple[list[Result], Summary]:
-        """All results, once there are no more to come."""
+        """All results, once the last has arrived."""
         results = [result async for result in self]
         return results, self._summary
 

@@ -1,10 +1,10 @@
-"""The grid as one of Python's own executors: what takes a `concurrent.futures.Executor` can run programs on a fleet.
+"""How does code for a `concurrent.futures.Executor` run programs on a fleet? By this executor.
 
     with Executor("waku://localhost:5000") as pool:
         for future in as_completed(pool.submit("calcA", f"--seed={n}") for n in range(1000)): ...
 
-A Future's result is a Result, also if the program failed; it raises Refused if the system would not run it. Cancelling
-a Future cancels its job, wherever it runs.
+A Future's result is a Result, also if the program failed; it raises Refused if the system refused the job. Cancelling a
+Future cancels its job, wherever it runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from wakugumi.wire.job_options import JobOptions
 
 
 class Executor(BaseExecutor):
-    """Runs programs. Over an address it has a Client of its own; over a Client it is a guest."""
+    """Runs programs. Given an address, it opens and closes its own Client; given a Client, it leaves it open."""
 
     def __init__(self, grid: str | Client, **options: Any) -> None:
         self._is_guest = not isinstance(grid, str)
@@ -47,7 +47,7 @@ class Executor(BaseExecutor):
         """
         if not isinstance(program, str):
             raise Refused("not-supported", "an executor runs programs by their name, not Python functions")
-        waits = not self._client.is_own_thread  # A callback that waited here would wait for itself.
+        waits = not self._client.is_own_thread  # A callback in the client's thread would wait for itself.
         if waits:
             self._room.acquire()
         try:
@@ -79,8 +79,8 @@ class Executor(BaseExecutor):
         chunksize: int = 1,  # noqa: ARG002 - part of the base class's signature; jobs are sent together anyway
         **options: Unpack[JobOptions],
     ) -> Iterator[Result]:
-        """The results in the order of the arguments. Jobs are handed in as the results are taken, some way ahead."""
-        JobSpec.of(program, options, JobOptions)  # Others are refused at once.
+        """The results in the order of the arguments. Jobs are submitted a few ahead of the results taken."""
+        JobSpec.of(program, options, JobOptions)  # Raises for unknown options at once.
         until = None if timeout is None else monotonic() + timeout
         rows = zip(*iterables)
         ahead: deque[Future[Result]] = deque()
@@ -108,7 +108,7 @@ class Executor(BaseExecutor):
         return self._client.put_cache(cache, files, **options)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more. With `wait`, return when all is done; without, what is under way ends by itself."""
+        """Take no more jobs. With `wait`, return when all are done; without, running ones end by themselves."""
         with self._lock:
             self._shut_down = True
             futures = list(self._futures)

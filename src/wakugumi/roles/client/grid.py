@@ -1,12 +1,12 @@
 """What does a program call to have jobs done? `connect` gives a Grid; everything else follows from it.
 
-    Grid.submit ─► Request (`request`) ─► Session (`session`) ─► leader … result ─► Job (`job`) ─► whoever awaits it
-    Grid.map    ─► MapWindow (`map_window`): so many at once, and no more
+    Grid.submit ─► Request (`request`) ─► Session (`session`) ─► leader … result ─► Job (`job`), to be awaited
+    Grid.map    ─► MapWindow (`map_window`): a bounded number of jobs at once
     Grid.ask    ─► a question to a leader (`ask`), and its answer
 
-Connections may come and go: jobs wait for them and are sent again, and of several leaders one may be lost. `submit`
-waits while no leader can take anything (back pressure). All of this lives in one loop; `blocking` is the same for
-programs without one.
+Jobs survive lost connections: they wait and are sent again, and of several leaders one may be lost. `submit` waits
+while no leader takes jobs (back pressure). A Grid lives in one event loop; `blocking` is its twin for programs without
+one.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ from wakugumi.wire.messages.payload import encode
 
 LEADER_PORT: Final = 5000
 _TURN_AFTER_BYTES: Final = 256 * KIB
-"""Submitted in a row before the loop gets a turn: the jobs of a long plain loop leave while it still submits."""
+"""Bytes submitted in a row before the loop gets a turn: jobs of a long plain loop leave while it still submits."""
 _ALL_COME_WITHIN_S: Final = 0.5
-"""When the first of several leaders serves, the others have this long to join it: otherwise it would get all of the
-first jobs, which stay with it however many it has."""
+"""Time for further leaders to connect once the first serves: otherwise that one would get all of the first jobs and
+keep them."""
 _ALL_TRIED_WITHIN_S: Final = 2.0
-"""Before each of several leaders is asked: an old one is known as such after a second."""
+"""Time for several leaders to connect before each is asked: an old leader is recognized after a second."""
 _BYTES_BESIDE: Final = KIB
-"""What a job counts for in that, besides its own bytes."""
+"""Bytes added for each job to its own in `_TURN_AFTER_BYTES`."""
 
 
 @asynccontextmanager
@@ -80,14 +80,14 @@ async def connect(
     unfinished_max: int = UNFINISHED_PER_CLIENT_MAX,
     old_leader: bool = False,
 ) -> AsyncIterator[Grid]:
-    """A Grid over the leader at `url` (`waku://host:port`, or just `host:port`), or over several: `waku://a:5000,b:5000`.
+    """A Grid over the leader at `url` (`host:port` or `waku://host:port`), or over several: `waku://a:5000,b:5000`.
 
-    `cap` is how many of this client's jobs may run at once, over all leaders, which have an even share each. A job goes
-    to the leader with the least of its share in flight, or with the `choice` "round-robin" to each in turn. What a lost
-    leader has waits `grace_s` for it; then others adopt it. Raises Refused("no-leader") if none answers within
-    `connect_timeout_s`; later connections are made anew whenever they are lost, and jobs wait for them: for ever, or
-    until none has served for `patience_s`, which ends what is unfinished with the same refusal. A leader that says
-    nothing when we connect is sent no job, unless `old_leader` says that it is one of the first version.
+    `cap` is the number of this client's jobs that may run at once, divided evenly over all leaders. A job goes to the
+    leader with the least of its share in flight, or with the `choice` "round-robin" to each in turn. Jobs of a lost
+    leader wait `grace_s` for it; then others adopt them. Raises Refused("no-leader") if none answers within
+    `connect_timeout_s`. Later, lost connections are made anew, and jobs wait: for ever, or until no leader has served
+    for `patience_s`; then unfinished jobs end with the same refusal. A leader that does not greet gets no job, unless
+    `old_leader` allows leaders of the first version.
     """
     if patience_s is not None and not 0 < patience_s <= JOB_TIMEOUT_MAX_S:
         raise ConfigError(f"patience_s is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} s, not {patience_s:g}")
@@ -110,7 +110,7 @@ async def connect(
 
 
 class Grid:
-    """Connections to one or several leaders that heal themselves. Made by `connect`."""
+    """Connections to one or several leaders, made anew when lost. Made by `connect`."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Grid:
         self.client_id = client_id
         self.cap = cap
         self.contents = InputContents()
-        """Reads files for jobs; it remembers what it has read."""
+        """Reads files for jobs, and remembers their SHA-256."""
         self._reading = asyncio.Semaphore(UPLOADS_AT_ONCE_MAX)
         self._requests = Requests(client_id)
         wants = [want for want in WANTS_CLIENT if not embedded or want != HEARTBEATS]
@@ -151,10 +151,10 @@ class Grid:
 
     @takes(SubmitOptions)
     async def submit(self, program: str, **options: Unpack[SubmitOptions]) -> Job:
-        """Hand in a job; waits while the leader can take none. Raises Refused for what can be no job.
+        """Submit a job; waits while no leader takes jobs. Raises Refused for an invalid job.
 
-        A program that ends with a non-zero exit or takes longer than `timeout_s` has given its answer, with the reason
-        `exit` or `timeout`, unless `retries` says how often it is run again first. `await` the Job for its Result.
+        A program that ends with a non-zero exit or takes longer than `timeout_s` is a Result with the reason `exit` or
+        `timeout`, after as many further runs as `retries` allows. `await` the Job for its Result.
         """
         spec = JobSpec.of(program, options)
         request = self._requests.make(spec, await self._load(spec))
@@ -168,7 +168,7 @@ class Grid:
 
     @takes(SubmitOptions)
     async def run(self, program: str, **options: Unpack[SubmitOptions]) -> Result:
-        """`submit`, and its result. Cancelled or interrupted while it waits, it cancels the job."""
+        """`submit`, and wait for the result. Cancelled while it waits, it cancels the job."""
         job = await self.submit(program, **options)
         try:
             return await job
@@ -188,10 +188,10 @@ class Grid:
         """One job per item, results as they finish, for any number of items in fixed memory.
 
         An item is one argument (a str or a number), a list or tuple of arguments, a Path (an input file, whose name is
-        the argument), a dict of `submit`'s keyword arguments, or a Task. What it does not say comes from the arguments
-        here; `args` stand before the item's own. Each result has its `item`. A job that fails or is refused is a
-        result that is not `ok`; an exception of the items themselves ends the loop. `window` bounds how many are
-        under way, twice the cap unless told otherwise. Leaving the loop cancels them.
+        the argument), a dict of `submit`'s keyword arguments, or a Task. Options that an item does not give are taken
+        from this call; `args` of this call stand before the item's own. Each result has its `item`. A failed or refused
+        job is a result that is not `ok`; an exception of the items themselves ends the loop. `window` bounds the number
+        of jobs at once [default: twice the cap, at least 16]. Leaving the loop cancels them.
         """
         common = JobSpec.of(program, options, MapOptions)
         source = items if isinstance(items, AsyncIterable) else iter(items)
@@ -205,9 +205,9 @@ class Grid:
     def broadcast(
         self, program: str, *, within_s: float = BROADCAST_DEADLINE_S, **options: Unpack[BroadcastOptions]
     ) -> Broadcast:
-        """Have every worker that matches run the program once, and loop over what each of them answers.
+        """Have every matching worker run the program once, and loop over their results.
 
-        Workers that join later are not included. One that has not answered within `within_s` counts as silent: its
+        Workers that join later are not included. A worker that has not answered within `within_s` counts as silent: its
         result is not `ok`, and its reason is `silent`. The `summary` counts all of them.
         """
         if not 0 < within_s <= JOB_TIMEOUT_MAX_S:
@@ -246,14 +246,14 @@ class Grid:
         on_progress: Callable[[CacheSummary], None] | None = None,
     ) -> CacheSummary:
         """Have every worker whose patterns overlap `target` keep these files beforehand; jobs name them by
-        `files={"a.bin": Cached(cache)}`. Raises Refused for what cannot be put.
+        `files={"a.bin": Cached(cache)}`. Raises Refused for files that cannot be put.
 
-        The Path of a folder, as `files` or as the content of a name, stands for all files below it, hidden ones too.
-        Nothing under a cache's id is ever overwritten: what is there already is skipped, new names are added, another
-        content under the same name fails. Returns when every worker has answered, or `within_s` is over, or a `share`
-        of them (0 to 1) has it; `check()` of what it returns raises JobFailed if too few have it. Workers that join
-        later get it by themselves. A cache that is `pinned` is not evicted. A leader that was lost, and is not back
-        10 s after `within_s`, counts as failed; if there is no other, that is Refused("no-leader").
+        The Path of a folder, as `files` or as the content of a name, stands for all files below it, hidden ones too. A
+        cache is never overwritten: present files are skipped, new names are added, other content under a present name
+        fails. Returns when every worker has answered, or `within_s` is over, or a `share` of them (0 to 1) has the
+        files; `check()` of the summary raises JobFailed if too few have them. Workers that join later get them
+        automatically. A `pinned` cache is not evicted. A lost leader that is not back 10 s after `within_s` counts as
+        failed; if it is the only one, Refused("no-leader") is raised.
         """
         async with self._reading:
             put = await beside(
@@ -273,29 +273,29 @@ class Grid:
         return await put.to_each(self._session, self._there(), on_progress)
 
     async def caches(self, limit: int = LIST_ROWS_DEFAULT) -> list[an.CacheRow]:
-        """What all leaders keep for their workers; a cache of several leaders stands there once for each."""
+        """Caches at all leaders; a cache of several leaders has one row for each."""
         return rows_of(await self.ask_each(qu.AskCaches(limit)))
 
     async def cache(self, cache: str) -> an.CacheAnswer:
-        """What is in it, and which workers have it. Raises Refused("no-cache")."""
+        """Content of the cache, and which workers have it. Raises Refused("no-cache")."""
         answer = await self.ask(qu.AskCache(check_cache_id(cache)))
         assert isinstance(answer, an.CacheAnswer)
         return answer
 
     async def pin_cache(self, cache: str, *, pinned: bool = True) -> list[an.CacheRow]:
-        """Keep it for ever, or no longer than others; at every leader that has it. Raises Refused("no-cache")."""
+        """Pin the cache, or unpin it, at every leader that has it. Raises Refused("no-cache")."""
         return rows_of(await self.ask_each(qu.AskPin(check_cache_id(cache), pinned)))
 
     async def drop_cache(self, cache: str) -> list[an.CacheRow]:
-        """Forget it, at every leader that has it and on all their workers. Raises Refused("no-cache")."""
+        """Remove the cache from every leader that has it and from all their workers. Raises Refused("no-cache")."""
         return rows_of(await self.ask_each(qu.AskDropCache(check_cache_id(cache))))
 
     async def wait(self, job_id: JobName) -> Result:
-        """The result of a job that someone submitted before. Raises Refused("unknown-job")."""
+        """The result of a job that was submitted before. Raises Refused("unknown-job")."""
         return await self._session.jobs.claim(*given_id(job_id))
 
     async def cancel(self, *job_ids: JobName) -> an.CancelAnswer:
-        """Cancel jobs, whoever submitted them, and tell what became of them."""
+        """Cancel jobs of any client, and return the outcome."""
         keys = [given_id(job_id)[0] for job_id in job_ids]
         own = [job for key in keys if (job := self._session.jobs.find(key)) is not None]
         others = [show_job_id(key) for key in keys if self._session.jobs.find(key) is None]
@@ -311,9 +311,9 @@ class Grid:
         return whole
 
     async def ask(self, question: qu.Question, leader: str | None = None) -> an.Answer:
-        """Ask this leader something, or else whoever serves. Waits if it is away. Raises Refused.
+        """Ask this leader a question, or any that serves. Waits if it is disconnected. Raises Refused.
 
-        Without a leader's address, what is asked about one job or one worker is asked of each until one knows it.
+        Without a leader's address, a question about one job, worker or cache goes to every leader that serves.
         """
         if leader is not None:
             return await ask_one(self._session.questions, question, str(parse_address(leader, LEADER_PORT)))
@@ -322,20 +322,20 @@ class Grid:
         return await ask_one(self._session.questions, question)
 
     async def ask_each(self, question: qu.Question) -> dict[str, an.Answer | Refused]:
-        """Ask every leader that serves, by its address. With one leader, wait for it if it is away."""
+        """Ask every leader that serves, by its address. If none serves, the first is awaited."""
         await self.all_tried(_ALL_TRIED_WITHIN_S)
         return await ask_several(self._session.questions, question, self._there())
 
     def _there(self) -> list[str]:
-        """Those that serve; if none does, the first, which is waited for."""
+        """Leaders that serve; if none does, the first, which is then awaited."""
         return [row.leader for row in self.status().leaders if row.connected] or self.leaders[:1]
 
     def status(self) -> Status:
-        """How the connections are."""
+        """State of the connections."""
         return self._session.status()
 
     def transfers(self) -> list[FileTransfer]:
-        """The files that are just being read, or sent to a leader."""
+        """Files that are being read, or sent to a leader."""
         reading = [
             FileTransfer(row.name, row.done_bytes, row.total_bytes, "reading")
             for row in list(self.contents.readings.values())
@@ -344,16 +344,16 @@ class Grid:
 
     @property
     def leaders(self) -> list[str]:
-        """Their addresses."""
+        """Addresses of the leaders."""
         return self._session.leaders
 
     def add_leader(self, url: str) -> None:
-        """One more leader: it gets its share as soon as it serves. Raises ConfigError if it is one of them already."""
+        """Add a leader: it gets its share as soon as it serves. Raises ConfigError if it is one of them already."""
         self._session.add_leader(_endpoint(parse_address(url, LEADER_PORT)))
 
     async def remove_leader(self, url: str) -> None:
-        """Give a leader no further jobs, wait for those that it has, and leave it. If it is lost meanwhile, the others
-        adopt them. Raises ConfigError if it is none of them, or the only one.
+        """Give a leader no further jobs, wait for its unfinished ones, and disconnect. If it is lost meanwhile, others
+        adopt them. Raises ConfigError if the address is not one of the leaders, or the only one.
         """
         await self._session.remove_leader(str(parse_address(url, LEADER_PORT)))
 
@@ -371,7 +371,7 @@ class Grid:
         await self._session.served(deadline_s)
 
     async def close(self) -> None:
-        """Leave. What the leader has, it keeps and does; its results wait for whoever asks with `wait`."""
+        """Disconnect. The leader keeps and finishes the jobs that it has; `wait` gets their results later."""
         self.contents.close()
         await self._session.close()
 
@@ -402,12 +402,12 @@ def _check(client_id: str, cap: int, choice: str, grace_s: float) -> None:
         raise ConfigError(f"a client's cap is 1 to {CLIENT_CAP_MAX} jobs at once, not {cap}")
     if choice not in {"least", "round-robin"}:
         raise ConfigError(f"the choice of a leader is 'least' or 'round-robin', not {choice!r}")
-    if not 0 < grace_s <= ADOPT_GRACE_MAX_S:  # NaN is neither
+    if not 0 < grace_s <= ADOPT_GRACE_MAX_S:  # NaN is refused, too.
         raise ConfigError(
             f"the grace for a lost leader is above 0 and at most {ADOPT_GRACE_MAX_S:.0f} s, not {grace_s:g}"
         )
 
 
 def _broadcast_id(job_id: str, leader: str) -> str:
-    """Each leader has its own part of a broadcast, under an id that is the same each time."""
+    """Each leader's part of a broadcast has its own id, the same each time."""
     return str(uuid5(UUID(bytes_le=given_id(job_id)[0]), leader))

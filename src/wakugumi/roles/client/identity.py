@@ -1,4 +1,4 @@
-"""What is a client called if its user gives it no name, and what may it be called?"""
+"""What is a client called if its user gives it no name, and which names are valid?"""
 
 from __future__ import annotations
 

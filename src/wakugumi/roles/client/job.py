@@ -1,4 +1,4 @@
-"""What does a user hold while a job is under way? A Job: its id, and an awaitable that becomes its Result."""
+"""What does a user hold while a job is unfinished? A Job: its id, and an awaitable that becomes its Result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wakugumi.roles.client.request import Request
 from wakugumi.roles.client.result import Result, refused_result
 
 _FRAME_KEPT_BYTES: Final = 1024
-"""Who keeps a hundred thousand ended jobs need not keep their input files too."""
+"""Larger requests are dropped when the job ends: a program may keep a hundred thousand ended jobs."""
 
 
 class Canceller(Protocol):
@@ -22,9 +22,9 @@ class Canceller(Protocol):
 
 
 class Job(msgspec.Struct, eq=False):
-    """A job that was submitted. Await it for its Result: as often as you like, by as many as like.
+    """A submitted job. Await it for its Result, any number of times and by any number of tasks.
 
-    A failing program is a Result; a job that the system would not do raises Refused.
+    A failing program is a Result; a job that the system refused raises Refused.
     """
 
     # A Struct because it is made in C: a plain class takes twice as long, and `map` makes one for every item.
@@ -32,7 +32,7 @@ class Job(msgspec.Struct, eq=False):
     item: object
     _session: Canceller
     _watcher: Callable[[Job], None] | None = None
-    """The first who wants to know its end; nearly always the only one."""
+    """The first watcher; nearly always the only one."""
     _watchers: list[Callable[[Job], None]] | None = None
     _receipts: list[Callable[[Job], None]] | None = None
     _accepted: bool = False
@@ -47,9 +47,9 @@ class Job(msgspec.Struct, eq=False):
         return self._ended().__await__()
 
     async def accepted(self) -> None:
-        """Returns once the leader has the job for good. Raises Refused if it will not have it.
+        """Returns once the leader has stored the job. Raises Refused if the leader refuses it.
 
-        An old leader gives no receipts: with one of those this waits for the result.
+        An old leader sends no receipts: then this waits for the result.
         """
         if not self._accepted and self._outcome is None:
             if self._receipts is None:
@@ -59,7 +59,7 @@ class Job(msgspec.Struct, eq=False):
             raise self._outcome
 
     async def cancel(self) -> None:
-        """Nobody wants it any more. It still ends with a Result: reason `cancelled`, unless it was done already."""
+        """Cancel the job. It still ends with a Result: reason `cancelled`, unless it was done already."""
         if self._outcome is None:
             self._session.cancel((self,))
 
@@ -79,10 +79,10 @@ class Job(msgspec.Struct, eq=False):
         assert self._outcome is not None
         return self._outcome
 
-    # What the client calls.
+    # For the client's own parts.
 
     def watch(self, watcher: Callable[[Job], None]) -> None:
-        """Call this when it has ended."""
+        """Call this when the job has ended."""
         assert self._outcome is None
         if self._watcher is None:
             self._watcher = watcher
@@ -118,7 +118,7 @@ class Job(msgspec.Struct, eq=False):
 
 
 async def _told(watchers: list[Callable[[Job], None]]) -> None:
-    """Be one of the watchers, and wait until they are told."""
+    """Wait for the next call of these watchers."""
     told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def watcher(_job: Job) -> None:

@@ -3,10 +3,10 @@
     submit("calcA", priority=7)  ─► JobSpec ─► Request (`request`)        options: `wire/job_options.py`
     map("calcA", items, …)       ─► JobSpec, and that of each item over it (`over`)
 
-Public calls take `**options: Unpack[SubmitOptions]`: type checkers read the TypedDict, `help` what `takes` made of it.
+Public calls take `**options: Unpack[SubmitOptions]`: type checkers read the TypedDict, `help` shows what `takes` adds.
 """
 
-# No `from __future__ import annotations`: the rows are read from the annotations as they stand, without an `eval`.
+# No `from __future__ import annotations`: the options are read from the annotations without an `eval`.
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -43,30 +43,30 @@ class _Id(TypedDict, total=False):
 
 
 class MapOptions(_Args, _Files, JobOptions):
-    """What all jobs of a map may have in common."""
+    """Options that all jobs of a map may share."""
 
 
 class SubmitOptions(MapOptions, _Id):
-    """All that may be said of one job."""
+    """All options of one job."""
 
 
 class BroadcastOptions(_Args, _Files, _Id, EachOptions):
-    """What a broadcast may be told."""
+    """Options of a broadcast."""
 
 
 class FutureOptions(_Files, _Id, JobOptions):
-    """What an Executor may be told beside the arguments."""
+    """Options of a job of an Executor; its arguments are positional."""
 
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NAMES: Final = frozenset(SubmitOptions.__annotations__)
 _set: Final = object.__setattr__
 _NOT_GIVEN: Final = {"args": (), "subject": ""}
-"""The others are None."""
+"""Values of options that were not given; others are None."""
 
 
 def _given(options: Any, names: Collection[str]) -> Any:
-    """Without those that are None. Raises TypeError, as a call that lists its keyword arguments does."""
+    """Options without those that are None. Raises TypeError for others, as a call with named arguments does."""
     for name, value in options.items():
         if name not in names:
             raise TypeError(f"got an unexpected keyword argument {name!r}")
@@ -76,7 +76,7 @@ def _given(options: Any, names: Collection[str]) -> Any:
 
 
 def takes(options: type) -> Callable[[F], F]:
-    """For a call with `**options: Unpack[…]`: its signature and its docstring name each of them, as `help` shows."""
+    """For a call with `**options: Unpack[…]`: add each option to its signature and docstring, for `help`."""
     told = rows(options)
     named = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=_NOT_GIVEN.get(name), annotation=hint.__origin__)
@@ -95,7 +95,7 @@ def takes(options: type) -> Callable[[F], F]:
 
 
 class JobSpec:
-    """A program and the options that were given, as a value. Options are its attributes, too."""
+    """A program and its given options, as a value. Options are also attributes."""
 
     __slots__ = ("given", "program")
     program: str
@@ -108,7 +108,7 @@ class JobSpec:
 
     @classmethod
     def of(cls, program: str, options: Mapping[str, object], kind: type = SubmitOptions) -> "JobSpec":
-        """Of the options of a call that takes these. Raises TypeError for others."""
+        """Spec of a call that takes the options of `kind`. Raises TypeError for others."""
         spec = object.__new__(cls)
         _set(spec, "program", program)
         _set(spec, "given", _given(options, kind.__annotations__))
@@ -136,7 +136,7 @@ class JobSpec:
         return partial(type(self), self.program, **self.given), ()
 
     def over(self, common: "JobSpec") -> "JobSpec":
-        """This one, with what it does not say from `common`. Arguments and variables of both are added."""
+        """This spec, with missing options from `common`. Arguments and variables of both are joined."""
         ours, theirs = self.given, common.given
         given: SubmitOptions = {**theirs, **ours}
         if "args" in theirs:
@@ -149,7 +149,7 @@ class JobSpec:
 
 
 class Task(JobSpec):
-    """One job to be, as `map` takes it: what is not given comes from `map`'s own arguments. Arguments, files and
-    variables are added to those that `map` was given."""
+    """One job of a `map`: missing options are taken from the arguments of `map`. Arguments, files and variables are
+    added to those of `map`."""
 
     __slots__ = ()

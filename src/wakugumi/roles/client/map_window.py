@@ -1,7 +1,7 @@
-"""How are a million jobs done in fixed memory? Through a window: so many are under way, and no more.
+"""How are a million jobs done in fixed memory? Through a window of bounded size.
 
-An item is taken from the user's iterator only while fewer than `size` others are between there and the user's hands. So
-whatever is slow (the workers, the leader, the user's own loop) holds back the iterator, and nothing piles up.
+An item is taken from the user's iterator only while fewer than `size` others are unfinished or not yet taken by the
+user. So a slow worker, leader or loop of the user holds back the iterator, and no queue grows.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from wakugumi.roles.client.session.book import JobBook
 from wakugumi.roles.client.session.room import Room
 
 FILL_S: Final = 0.005
-"""Taking items may hold up everything else for this long; then what was taken so far is sent."""
+"""Longest time to take items in a row: other tasks wait meanwhile. Then the items taken so far are sent."""
 
 
 class MapItem(msgspec.Struct, frozen=True, gc=False):
-    """An item on its way: as a request, or as the refusal that making one ended in."""
+    """An item on its way: as a request, or as a result if its request was refused."""
 
     item: object
     request: Request | Result
 
 
 _WITHOUT_FILES: Final = frozenset({str, list, tuple})
-"""Items for which nobody has to wait for the disk."""
+"""Items that need no reading from the disk."""
 
 
 def entry_for(plan: Plan, item: object) -> MapItem:
-    """Raises TypeError for an item that can be no job. What is refused becomes a result."""
+    """Raises TypeError for an item that can be no job. A refusal becomes a result."""
     try:
         if type(item) is str:
             return MapItem(item, plan.text_request(item))
@@ -55,7 +55,7 @@ def entry_for(plan: Plan, item: object) -> MapItem:
 
 
 async def entry_beside(plan: Plan, item: object) -> MapItem:
-    """The same for a loop, which must not wait for the disk."""
+    """`entry_for` in an event loop, which must not wait for the disk."""
     task = task_for(item)
     files = task.files
     if not files or not must_wait_for_disk(files):
@@ -73,7 +73,7 @@ class MapWindow:
     def __init__(self, jobs: JobBook, room: Room, size: int, on_closed: Callable[[MapWindow], None]) -> None:
         self.size = size
         self.ahead = 0
-        """Items taken whose results the user does not have yet. Counted by whoever takes them."""
+        """Items taken whose results the user does not have yet. The item source counts them."""
         self.done: deque[Result] = deque()
         self._jobs = jobs
         self._room = room
@@ -92,7 +92,7 @@ class MapWindow:
         return not (self._backlog or self._own or self._attached or self.done)
 
     def push(self, entry: MapItem) -> None:
-        """Start this as soon as the leader takes it."""
+        """Start this item as soon as a leader takes jobs."""
         if not self._backlog and self._room.free > 0 and not self._closed:
             self._start(entry)
         else:
@@ -100,7 +100,7 @@ class MapWindow:
             self._flow()
 
     async def some(self) -> list[Result]:
-        """The results that are there, once there is one; none if nothing is under way. Raises if the grid is gone."""
+        """The results so far, after waiting for the first; empty if no job is left. Raises if the session has ended."""
         while not self.done and not self.is_idle:
             await self.news()
         some = list(self.done)
@@ -108,7 +108,7 @@ class MapWindow:
         return some
 
     async def news(self) -> None:
-        """Something has ended, or will never. Raises if the grid is gone."""
+        """Wait for the next result or the end of the items. Raises if the session has ended."""
         if self._error is not None:
             raise self._error
         self._news.clear()
@@ -120,13 +120,13 @@ class MapWindow:
         self._news.set()
 
     def fail(self, error: WakugumiError) -> None:
-        """The session is over: there will be no more results."""
+        """The session has ended: there will be no more results."""
         self._error = error
         self._backlog.clear()
         self._news.set()
 
     def close(self) -> None:
-        """Nobody wants the rest: cancel what is under way."""
+        """Cancel unfinished jobs."""
         if not self._closed:
             self._closed = True
             self._backlog.clear()
@@ -135,13 +135,13 @@ class MapWindow:
             self._news.set()
 
     def close_from_anywhere(self) -> None:
-        """The same, from whatever thread, whether or not there is still a loop."""
+        """`close` from any thread, whether or not the loop still runs."""
         if not self._closed:
             with suppress(RuntimeError):  # The loop is closed, and everything with it.
                 self._loop.call_soon_threadsafe(self.close)
 
     def _room_came(self) -> int:
-        """What it takes it takes at once, and not later."""
+        """Starts items at once, so it reserves no room for later."""
         self._in_line = False
         self._flow()
         return 0
@@ -170,7 +170,7 @@ class MapWindow:
         if is_new:
             self._own[job] = None
             job.watch(self._ended)
-        else:  # The same request is under way already: one job, and a result for each who wants it.
+        else:  # The same request is unfinished already: one job, and a result for each item.
             self._attached += 1
             job.watch(lambda job: self._ended_for(job, item))
 
@@ -190,9 +190,9 @@ class MapWindow:
 
 
 class Results:
-    """What `map` gives: results as they finish, each with its `item`. Leaving the loop cancels the rest.
+    """The results of `map` as they finish, each with its `item`. Leaving the loop cancels the rest.
 
-    Where the moment matters, say it: `async with grid.map(…) as results`.
+    Where the moment of the cancel matters: `async with grid.map(…) as results`.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class Results:
         return window.done.popleft()
 
     async def aclose(self) -> None:
-        """Take no more items, and cancel what is under way."""
+        """Take no more items, and cancel unfinished jobs."""
         self._window.close()
         self._source.drop()
 
@@ -247,7 +247,7 @@ class Results:
         await self.aclose()
 
     def __del__(self) -> None:
-        # A loop that was left with `break` drops its iterator: nothing else could tell us.
+        # `break` drops the iterator without any other notice.
         self._window.close_from_anywhere()
         self._source.drop()
 
@@ -261,7 +261,7 @@ class _ItemSource:
         self._items = iter(items)
 
     async def fill(self, plan: Plan) -> bool:
-        """Take items while there is room, but not for long. True if it was too long, and there may be more."""
+        """Take items while there is room, for at most FILL_S. True if the time is over and there may be more."""
         window = self._window
         until = monotonic() + FILL_S
         while window.ahead < window.size:
@@ -283,7 +283,7 @@ class _ItemSource:
 
 
 class _AsyncSource:
-    """Items of an asynchronous iterator. The next one is waited for by a task of its own: results must not wait."""
+    """Items of an asynchronous iterator. A task waits for the next one, so that results need not wait."""
 
     def __init__(self, window: MapWindow, items: AsyncIterable[object], tasks: Tasks) -> None:
         self.more = True
@@ -294,7 +294,7 @@ class _AsyncSource:
         self._loop = asyncio.get_running_loop()
 
     async def fill(self, plan: Plan) -> bool:
-        """Take those that have come. False: the next one wakes the window."""
+        """Take items that are ready. Always False: the next one wakes the window."""
         window = self._window
         while window.ahead < window.size:
             if self._next is None:
@@ -326,7 +326,7 @@ class _Taken(NamedTuple):
 
 
 async def _take(items: AsyncIterator[object]) -> _Taken:
-    """An error is the user's own, and goes to the loop over the results: here it would only be logged."""
+    """An error of the user's iterator goes to the loop over the results, instead of the log."""
     try:
         return _Taken(await anext(items))
     except StopAsyncIteration:

@@ -1,9 +1,9 @@
 """How does a program put files on the workers beforehand? By a manifest, to every leader. (SPEC C1, C2)
 
-    Grid.put_cache ─► names, sizes, SHA-256 ─► each leader: Missing ─► blobs (`uploads`) ─► how far it is ─► a summary
+    Grid.put_cache ─► names, sizes, SHA-256 ─► each leader: Missing ─► blobs (`uploads`) ─► progress ─► a summary
 
-Nothing under a cache's id is ever overwritten: the same put again does nothing, a new name is added, another content
-under a known name is refused.
+A cache is never overwritten: the same put again has no effect, a new name is added, other content under a known name is
+refused.
 """
 
 from __future__ import annotations
@@ -44,50 +44,50 @@ log = logging.getLogger("wakugumi.client")
 
 ALL_WORKERS: Final = "job.assign.>"
 _NOBODY: Final = "no-worker"
-"""The code of a leader none of whose workers match."""
+"""Code of a leader without a matching worker."""
 
 CacheFiles: TypeAlias = Mapping[str, Content] | Path
 """Files by their names in the cache; a Path of a folder stands for all files below it."""
 
 
 class CacheFailure(msgspec.Struct, frozen=True):
-    """A worker that does not have it, and why."""
+    """A worker without the cache, and why."""
 
     worker: str
     message: str
 
 
 class CacheSummary(msgspec.Struct, frozen=True):
-    """What became of a put, or how far it is."""
+    """Outcome of a put, or its progress."""
 
     cache: str
     status: str
-    """OK, SKIPPED (everybody had it), FAILED; PROGRESS while it is under way"""
+    """OK, SKIPPED (all workers had the cache), FAILED; PROGRESS until then"""
     message: str
     sent: int = 0
-    """Workers that should have it."""
+    """Workers that should have the cache."""
     ok: int = 0
     skipped: int = 0
-    """They had it already."""
+    """Workers that had the cache already."""
     failed: int = 0
     silent: int = 0
-    """They have not answered in time."""
+    """Workers that have not answered in time."""
     waiting: int = 0
     failures: Sequence[CacheFailure] = ()
-    """Whose fault it was, as far as they said."""
+    """Failed workers, as far as they gave a reason."""
     unasked: Sequence[str] = ()
-    """Leaders whose workers were not asked, because they are away."""
+    """Leaders whose workers were not asked, because the leader is not connected."""
     code: str = ""
-    """Why it failed, if that was not for its workers: `no-worker` (none matches), `conflict` (other content under a
-    name that is there already), or another one of docs/reference/errors.md."""
+    """Why the put failed, if not because of its workers: `no-worker` (none matches), `conflict` (other content under a
+    known name), or another code of docs/reference/errors.md."""
 
     @property
     def is_content(self) -> bool:
-        """As many workers have it as were asked for."""
+        """As many workers have the cache as requested."""
         return self.status in {OK, SKIPPED}
 
     def check(self) -> CacheSummary:
-        """Raises JobFailed if too few workers have it."""
+        """Raises JobFailed if too few workers have the cache."""
         if not self.is_content:
             why = "".join(f"; {each.worker}: {each.message}" for each in self.failures[:3])
             raise JobFailed(f"the cache {self.cache} is not where it should be: {self.message}{why}")
@@ -95,8 +95,8 @@ class CacheSummary(msgspec.Struct, frozen=True):
 
 
 def summed(cache: str, told: Mapping[str, CachePutResult]) -> CacheSummary:
-    """What several leaders said, together. A leader none of whose workers match says FAILED, and spoils nothing if
-    others have some that do."""
+    """Outcomes of several leaders as one. A leader without a matching worker answers FAILED; this counts only if no
+    other leader has one."""
     rows = [row for row in told.values() if row.sent or row.failures] or list(told.values())
     rows += [row for row in told.values() if row not in rows and row.code != _NOBODY]
     states = {row.status for row in rows}
@@ -121,7 +121,7 @@ def summed(cache: str, told: Mapping[str, CachePutResult]) -> CacheSummary:
 
 
 class CachePut:
-    """One put, ready to be sent to any number of leaders. It waits for the disk when it is made. Raises Refused."""
+    """One put, ready to be sent to any number of leaders. The constructor reads the disk. Raises Refused."""
 
     def __init__(
         self,
@@ -156,8 +156,8 @@ class CachePut:
     async def to_each(
         self, session: Session, leaders: Sequence[str], on_progress: Callable[[CacheSummary], None] | None
     ) -> CacheSummary:
-        """All of these leaders at once. Raises Refused if all of them refuse, or are lost and not back in time; if only
-        some do, that is a failure."""
+        """Put to all of these leaders at once. Raises Refused if all of them refuse, or are lost and not back in time;
+        if only some do, the summary reports a failure."""
         told: dict[str, CachePutResult] = {}
         refusals: list[Refused] = []
 
@@ -189,8 +189,8 @@ class CachePut:
     async def _while_there(
         self, session: Session, leader: str, asked: Coroutine[None, None, CachePutResult]
     ) -> CachePutResult:
-        """One that is there answers in time, however long the content takes to get to it. One that is away when the
-        time is over, and still is after a grace, is not waited for. Raises Refused."""
+        """A connected leader gets all the time it needs. A leader that is disconnected when the time is over, and still
+        is after a grace, is given up. Raises Refused."""
         answer: asyncio.Task[CachePutResult] = session.tasks.start(asked, name=f"ask {leader}", quiet=True)
         was_away, pause_s = False, self._within_s
         try:
@@ -208,7 +208,7 @@ class CachePut:
             answer.cancel()
 
     async def _to(self, session: Session, leader: str, on_progress: Callable[[CachePutResult], None]) -> CachePutResult:
-        """What this leader says in the end. Raises Refused."""
+        """The leader's final answer. Raises Refused."""
         ask = os.urandom(16)
         frame = fr.encode(fr.CACHE_PUT, ask, subject=self._subject, payload=self._payload)
         answer = await session.questions.ask(ask, frame, leader, self.brings, on_progress)
@@ -222,7 +222,7 @@ class CachePut:
 
 
 def rows_of(answers: Mapping[str, Answer | Refused]) -> list[CacheRow]:
-    """What all leaders that know a cache say of it. Raises Refused if none does, or one cannot do what was asked."""
+    """Answers of all leaders that know a cache. Raises Refused if none does, or one cannot do what was asked."""
     rows: list[CacheRow] = []
     refusals: list[Refused] = []
     for answer in answers.values():
@@ -242,7 +242,7 @@ def rows_of(answers: Mapping[str, Answer | Refused]) -> list[CacheRow]:
 def _tell(on_progress: Callable[[CacheSummary], None], summary: CacheSummary) -> None:
     try:
         on_progress(summary)
-    except Exception:  # The user's own: the put goes on all the same.
+    except Exception:  # An error of the user's callback must not end the put.
         log.exception("on_progress failed")
 
 
@@ -295,8 +295,8 @@ def _each(files: CacheFiles) -> Iterator[tuple[str, bytes | str | Path]]:
 
 
 def files_below(folder: str, prefix: str = "") -> Iterator[tuple[str, Path]]:
-    """Every file below a folder, hidden ones too: a data set is whole or useless. A link counts as the file that it
-    leads to inside the folder; what leads outside, or to a folder, is refused and not left out in silence."""
+    """Every file below a folder, hidden ones too: a data set is whole or useless. A link counts as its target inside
+    the folder; a link to a folder or out of the folder is refused, not silently left out."""
     top = os.path.realpath(folder)
     folders = [top]
     while folders:
@@ -325,7 +325,7 @@ def _is_file(path: str) -> bool:
 
 
 def _what_is(path: str) -> str:
-    """Why it cannot be put."""
+    """Why the file cannot be put."""
     if os.path.isdir(path):
         return f"{path} is a link to a folder, and those are not followed: put the folder itself, under this name"
     if os.path.islink(path) and not os.path.exists(path):

@@ -1,8 +1,8 @@
-"""What does a job look like as bytes? The same request gives the same bytes, today and in the next run.
+"""How does a job look as bytes? The same request gives the same bytes, today and in the next run.
 
-So nothing here depends on the order of a mapping, the clock or the process. Only the id is new each time, unless it is
-given. By the digest that goes along in the frame a leader tells a repeated request from another one (SPEC L6). The
-content of files, and which of them travel beside the frame, is decided in `files/inputs.py`.
+The bytes therefore do not depend on the order of a mapping, the clock or the process. Only the id is new each time,
+unless the user gives one. The digest in the frame lets a leader distinguish a repeated request from another one (SPEC
+L6). `files/inputs.py` reads files and decides which of them are sent beside the frame.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     brings: Brings = NOTHING
     """Content that the frame names and does not hold."""
     given: bool = False
-    """Its id is its user's own: an earlier life of this client may have submitted it."""
+    """The user chose the id: an earlier life of this client may have submitted the job."""
     env: bool = False
-    """It sets variables: only for a leader that knows of them."""
+    """The job sets variables: only for a leader that supports them."""
 
     @property
     def is_held(self) -> bool:
-        """Its leader has to say what it takes before it gets this job."""
+        """The leader's Welcome must arrive before the job can be sent."""
         return self.env or bool(self.brings)
 
 
 class Requests:
-    """Makes the requests of one client. Each thread that makes some has its own."""
+    """Makes the requests of one client. Each thread needs its own."""
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
@@ -59,7 +59,7 @@ class Requests:
         self._checked_program = ""
 
     def make(self, spec: JobSpec, files: JobFiles = NO_FILES, broadcast_s: float | None = None) -> Request:
-        """`files` are those of the spec, as they were read. Raises Refused if this can be no job."""
+        """`files` are those of the spec, already read. Raises Refused for an invalid job."""
         subject, fields = self.checked(spec)
         texts = _texts(_args_of(spec))
         if len(texts) > ARGS_PER_JOB_MAX:
@@ -77,7 +77,7 @@ class Requests:
         return _request(job, name, subject, record, files, given is not None)
 
     def checked(self, spec: JobSpec) -> tuple[str, dict[str, Any]]:
-        """Its subject, and the fields of its request. Raises Refused."""
+        """Subject, and fields of the request. Raises Refused."""
         if spec.program != self._checked_program:
             check_exec_name(spec.program)
             self._checked_program = spec.program
@@ -85,12 +85,12 @@ class Requests:
 
 
 class Plan:
-    """What all jobs of one `map` have in common, and how an item becomes one of them."""
+    """The common options of all jobs of one `map`, and how an item becomes one of them."""
 
     def __init__(
         self, requests: Requests, common: JobSpec, files: JobFiles = NO_FILES, contents: InputContents | None = None
     ) -> None:
-        """`files` are those of `common`, as they were read. Raises Refused."""
+        """`files` are those of `common`, already read. Raises Refused."""
         self._requests = requests
         self.program = common.program
         self._common = common
@@ -100,13 +100,13 @@ class Plan:
         self.contents = contents or InputContents()
 
     def text_request(self, text: str) -> Request:
-        """The request of an item that is one plain argument: the same as `request` gives, for half the price."""
+        """The request of an item that is one plain argument: the same as by `request`, at half the cost."""
         if "\0" in text:
             raise _nul()
         return self._plain([*self._args, text])
 
     def args_request(self, args: Sequence[Arg]) -> Request:
-        """The same for an item that is its arguments."""
+        """The request of an item that is a list of arguments."""
         texts = [*self._args, *_texts(args)]
         if len(texts) > ARGS_PER_JOB_MAX:
             raise _too_many(texts)
@@ -119,7 +119,7 @@ class Plan:
         return _request(job, name, self._subject, record, files)
 
     def request(self, task: JobSpec, loaded: JobFiles | None = None) -> Request:
-        """Its files are read here, unless they are `loaded` already. Raises Refused."""
+        """The task's files are read here, unless `loaded` already. Raises Refused."""
         _args_of(task)
         files = self._files
         if own := task.given.get("files"):
@@ -147,7 +147,7 @@ def too_big(size: int) -> Refused:
 
 
 def task_for(item: object) -> JobSpec:
-    """What an item of `map` asks for. Raises TypeError for what it cannot be.
+    """The job of an item of `map`. Raises TypeError for other types.
 
     str, int, float     one argument
     list, tuple         the arguments
@@ -174,7 +174,7 @@ def task_for(item: object) -> JobSpec:
 
 
 class _Ids:
-    """Random ids (UUID version 4), in blocks of 256 that differ in their last byte: one question to the system."""
+    """Random ids (UUID version 4), in blocks of 256 that differ in their last byte: one system call per block."""
 
     def __init__(self) -> None:
         self._left = 0
@@ -222,7 +222,7 @@ def _encoded(record: JobRequest) -> bytes:
 
 def _args_of(spec: JobSpec) -> Sequence[Arg]:
     args = spec.given.get("args", ())
-    if isinstance(args, str):  # It is a sequence too: of letters.
+    if isinstance(args, str):  # A string is a sequence too: of letters.
         raise TypeError(f"args is a list of arguments: [{args!r}], not {args!r}")
     return args
 

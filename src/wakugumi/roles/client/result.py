@@ -1,9 +1,9 @@
-"""What does a user get back? A Result: how the job ended, what it printed, and the files it made.
+"""What does a user get back? A Result: how the job ended, its output, and the files it made.
 
-A failing program is a result too: `ok` tells, `check()` raises for those who would rather have an exception. The files
-stand in a ZIP that came over the network, so nothing in it is believed: see `unzip` and `unpack`.
+A failing program is a result too: `ok` is False, and `check()` raises. The files are in a ZIP from the network, so none
+of its fields is trusted: see `adapters/zip`.
 
-What did not fit a frame stays with the leader, for as long as the result, and is fetched when it is asked for.
+Parts that did not fit a frame stay with the leader as long as the result, and are fetched on access.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
 
 _TAIL_LINES: Final = 20
 _TAIL_CHARS: Final = 2_000
-"""What an error message quotes of a program's stderr."""
+"""Part of a program's stderr that an error message quotes."""
 
 
 class Result:
-    """How a job ended. `item` is what `map` was given for it."""
+    """How a job ended. `item` is the item that `map` got for it."""
 
     __slots__ = ("_files", "_place", "_record", "_texts", "item", "job_id", "leader", "left_out")
 
     def __init__(self, record: JobResult, job_id: str, item: object = None, leader: str = "", place: str = "") -> None:
-        """`place` is the URL of where the leader keeps what does not fit a frame."""
+        """`place` is the URL at which the leader keeps parts that do not fit a frame."""
         self._record = record
         self._place = place
         self._files: Mapping[str, bytes] | None = None
         self._texts: dict[str, str] | None = None
-        """Those that were fetched."""
+        """Fetched texts by SHA-256."""
         self.job_id = job_id
-        """As it was given: a name stays a name."""
+        """The id as given: a name stays a name."""
         self.item = item
         self.leader = leader
-        """Whose answer it is; empty if it is the client's own."""
+        """Address of the leader that answered; empty if the client itself did."""
         self.left_out = 0
-        """How many entries of the archive the last `extract` left out, because no honest worker sends them."""
+        """Number of entries of the archive that the last `extract` left out, because no honest worker sends them."""
 
     @property
     def ok(self) -> bool:
@@ -64,23 +64,23 @@ class Result:
 
     @property
     def exit_code(self) -> int | None:
-        """The program's own; None if it did not end by itself, or an old worker did not say."""
+        """Exit code of the program; None if it did not end by itself, or an old worker did not report it."""
         return self._record.exit_code
 
     @property
     def stdout(self) -> str:
-        """What the program wrote there. More than a frame holds, up to 64 MiB, is fetched from the leader now: then
-        this takes a while, and raises Refused or Lost as `extract` does."""
+        """All that the program wrote to stdout. More than a frame holds, up to 64 MiB, is fetched from the leader on
+        access: this takes a while, and raises Refused or Lost as `extract` does."""
         return self._text(self._record.stdout_blob, self._record.stdout)
 
     @property
     def stderr(self) -> str:
-        """What the program wrote there, or why it never ran. It may have to be fetched, like stdout."""
+        """All that the program wrote to stderr, or why it never ran. Fetched on access, like stdout."""
         return self._text(self._record.stderr_blob, self._record.stderr)
 
     @property
     def stdout_end(self) -> str:
-        """What came with the result: all of stdout or, where that did not fit, its last 64 KiB."""
+        """Text that came with the result: all of stdout or, if that did not fit, its last 64 KiB."""
         return self._record.stdout
 
     @property
@@ -89,7 +89,7 @@ class Result:
 
     @property
     def stdout_bytes(self) -> int:
-        """The size of all of stdout, which is not fetched for it."""
+        """Size of stdout, known without fetching it."""
         return _bytes(self._record.stdout_blob, self._record.stdout)
 
     @property
@@ -98,13 +98,13 @@ class Result:
 
     @property
     def is_here(self) -> bool:
-        """All of it came with the result, and nothing has to be fetched."""
+        """All parts came with the result: none has to be fetched."""
         record = self._record
         return record.archive_blob is UNSET and record.stdout_blob is UNSET and record.stderr_blob is UNSET
 
     @property
     def reason(self) -> str:
-        """Why it failed: a code of the error table. Empty if it is OK, or an old worker did not say."""
+        """Why the job failed: a code of the error table. Empty if OK, or an old worker did not report it."""
         return self._record.reason or ""
 
     @property
@@ -113,37 +113,36 @@ class Result:
 
     @property
     def run_s(self) -> float | None:
-        """How long the program ran."""
+        """Run time of the program."""
         return self._record.run_s
 
     @property
     def worker(self) -> str:
-        """Who ran it; empty if an old worker did not say."""
+        """Name of the worker that ran the job; empty if an old worker did not report it."""
         return self._record.worker or ""
 
     @property
     def archive(self) -> bytes:
-        """The ZIP of the files that the program made; empty if it made none. All of it in memory, whatever its size:
-        `extract` is for large ones."""
+        """ZIP of the files that the program made, in memory; empty if it made none. Use `extract` for large ones."""
         blob = self._record.archive_blob
         return fetch_bytes(self._place, blob) if isinstance(blob, BlobRef) else self._record.output_archive or b""
 
     @property
     def archive_bytes(self) -> int:
-        """The size of that ZIP, which is not fetched for it."""
+        """Size of `archive`, known without fetching it."""
         blob = self._record.archive_blob
         return blob.size if isinstance(blob, BlobRef) else len(self._record.output_archive or b"")
 
     @property
     def unpacked_bytes(self) -> int | None:
-        """What the files have together, as the worker says; None if an old worker did not say."""
+        """Total size of the files, as reported by the worker; None if an old worker did not report it."""
         said = self._record.unpacked_bytes
         return said if isinstance(said, int) else None
 
     @property
     def files(self) -> Mapping[str, bytes]:
-        """The files that the program made, by name. Each is unpacked when it is asked for; an archive that did not
-        fit a frame is first fetched to a temporary file, as long as this result lives."""
+        """The files that the program made, by name, each unpacked on access. An archive that did not fit a frame is
+        first fetched to a temporary file, which is kept as long as this result."""
         if self._files is None:
             self._files = self._open_files() if self.archive_bytes else {}
         return self._files
@@ -156,23 +155,23 @@ class Result:
         max_bytes: int | None = None,
         dot_files: bool = False,
     ) -> list[Path]:
-        """Write the files into `folder`, making it if need be, and tell where they are.
+        """Write the files into `folder`, which is made if necessary, and return their paths.
 
-        A file that is there already is replaced in one step. Raises Refused("bad-name") before anything is written if
-        one of the names leads elsewhere.
+        An existing file is replaced in one step. Raises Refused("bad-name"), before any file is written, if a name
+        leads out of the folder.
 
-        What no honest worker sends is left out, and `left_out` counts it: names with characters that command a terminal
-        or hide something, and dot-files such as `.bashrc`, unless `dot_files` is true.
+        Entries that no honest worker sends are left out and counted in `left_out`: names with characters that control a
+        terminal or hide text, and dot-files such as `.bashrc`, unless `dot_files` is true.
 
-        No more is written than the worker said that its files have; where an old worker did not say, 1 GiB or a
-        hundred times the archive. More is Refused("bad-result"), before anything is written. `max_bytes` is a bound of
-        your own: more than that is Refused("too-many-bytes"), and an old worker's result may have as much.
+        At most as many bytes are written as the worker reported; for an old worker that did not report, 1 GiB or a
+        hundred times the archive. More is Refused("bad-result"), before any file is written. `max_bytes` is your own
+        bound: more is Refused("too-many-bytes"), and an old worker's result may have as much.
 
-        An archive that did not fit a frame is first fetched to a hidden file in `folder`, which takes as long as it
-        takes: in a program with a loop, `await asyncio.to_thread(result.extract, folder)`. `on_bytes` is called with
-        the number of bytes that have come since it was last called, and with 0 while it waits or unpacks; what it
-        raises ends it. Raises Refused("expired") if the leader keeps it no longer, Refused("blob-broken") if what came
-        is not what the worker sent, Lost, and OSError if it cannot be written here.
+        An archive that did not fit a frame is first fetched to a hidden file in `folder`, which may take long: in a
+        program with a loop, `await asyncio.to_thread(result.extract, folder)`. `on_bytes` is called with the number of
+        bytes received since its last call, and with 0 while it waits or unpacks; its exception ends the call. Raises
+        Refused("expired") if the leader no longer keeps the archive, Refused("blob-broken") if it differs from what the
+        worker sent, Lost, and OSError if it cannot be written here.
         """
         from wakugumi.adapters.zip.extract import unpack
 
@@ -189,7 +188,7 @@ class Result:
         max_bytes: int | None = None,
         dot_files: bool = False,
     ) -> int:
-        """The same, and tell only how many there are: that takes no memory, however many."""
+        """`extract` that returns only the number of files: this takes no memory, however many there are."""
         from wakugumi.adapters.zip.extract import unpack_counted
 
         bound = self._bound(max_bytes, dot_files=dot_files)
@@ -198,11 +197,11 @@ class Result:
         return count
 
     def for_item(self, item: object) -> Result:
-        """The same result, as the answer to another item."""
+        """This result as the answer to another item."""
         return Result(self._record, self.job_id, item, self.leader, self._place)
 
     def check(self) -> Result:
-        """This result, if it is OK. Raises JobFailed, with the reason and the end of stderr."""
+        """This result, if OK. Raises JobFailed, with the reason and the end of stderr."""
         if self.ok:
             return self
         how = f"exit code {self.exit_code}" if self.reason in {"", "exit"} and self.exit_code else self.reason
@@ -232,7 +231,7 @@ class Result:
 
     @contextmanager
     def _opened(self, folder: str | os.PathLike[str], on_bytes: OnBytes) -> Iterator[tuple[Archive | None, Path]]:
-        """The archive, if there is one, and the folder to unpack it in, which is made."""
+        """The archive, if any, and the folder to unpack it in, which is made."""
         from wakugumi.adapters.zip.read import Archive
 
         target = Path(folder)
@@ -261,7 +260,7 @@ class Result:
 
 
 def refused_result(error: Refused, job_id: str, program: str, item: object) -> Result:
-    """A job that the system would not do, for a loop that one refusal must not end."""
+    """A refused job as a result, for a loop that one refusal must not end."""
     return Result(JobResult(job_id, "", program, FAILED, stderr=error.message, reason=error.code), job_id, item)
 
 
@@ -270,10 +269,10 @@ def _bytes(blob: BlobRef | UnsetType, short: str) -> int:
 
 
 class _Files(Mapping[str, bytes]):
-    """The files of an archive. Folders are not files."""
+    """The files of an archive, without folders."""
 
     def __init__(self, archive: Archive, held: ExitStack, bytes_max: int) -> None:
-        """`held` is what the archive needs while it is used. No file is unpacked that has more than `bytes_max`."""
+        """`held` keeps open what the archive reads from. Files larger than `bytes_max` are not unpacked."""
         self._archive = archive
         self._bytes_max = bytes_max
         self._entries = {entry.name: entry for entry in archive.entries() if not entry.is_folder}

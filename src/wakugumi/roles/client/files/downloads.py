@@ -1,9 +1,8 @@
 """How does a part of a result that did not fit a frame reach the client? It is fetched from the leader's place.
 
-All calls wait as long as it takes: in a program with a loop they belong in a thread. What was lost half-way goes on
-where it ended, a few times, and a place that is busy is asked again; what has come is verified before anyone sees it.
-All along `on_bytes` is called, with 0 if nothing has come: what it raises ends it. What our own disk does not take is
-an OSError, or Refused with its folder.
+All calls block: in a program with a loop they belong in a thread. An interrupted transfer is resumed a few times, and a
+busy place is asked again; content is verified before use. `on_bytes` is called all along, with 0 while no bytes arrive;
+its exception ends the transfer. An error of the local disk is an OSError, or Refused with its folder.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ if TYPE_CHECKING:
 
 TRIES: Final = 6
 PAUSE_FIRST_S: Final = 0.5
-"""Doubled after each try: with six of them a leader has a quarter of a minute to come back."""
+"""Doubled after each try: with six tries a leader has a quarter of a minute to come back."""
 _BUSY: Final = frozenset({"full", "blob-busy"})
 
 _STEP_S: Final = 0.1
 
 
 def no_news(_count: int) -> None:
-    """For those who do not want to know how far it is."""
+    """Default for `on_bytes`."""
 
 
 @contextlib.contextmanager
 def fetched(place_url: str, ref: BlobRef, folder: str, on_bytes: OnBytes = no_news) -> Iterator[int]:
-    """An open file with that content, verified. What comes from afar has a hidden name in `folder` on its way.
+    """An open file with verified content. A download has a hidden name in `folder` until it is complete.
 
-    Raises Refused("expired") if the leader keeps it no longer, Refused for what is broken, Lost, and OSError if the
-    folder does not take it.
+    Raises Refused("expired") if the leader no longer keeps it, Refused for broken content, Lost, and OSError if the
+    folder cannot be written.
     """
     from wakugumi.adapters.blobs.temporary import open_here
 
@@ -56,14 +55,14 @@ def fetched(place_url: str, ref: BlobRef, folder: str, on_bytes: OnBytes = no_ne
 
 
 def fetch_bytes(place_url: str, ref: BlobRef) -> bytes:
-    """The same, in memory."""
+    """Content in memory."""
     with fetched_nearby(place_url, ref) as file, open(file, "rb", closefd=False) as opened:
         return opened.read()
 
 
 @contextlib.contextmanager
 def fetched_nearby(place_url: str, ref: BlobRef) -> Iterator[int]:
-    """The same, in the folder for temporary files: if that takes no more, it is Refused("disk")."""
+    """`fetched` in the folder for temporary files. Raises Refused("disk") if that has no room."""
     from tempfile import TemporaryDirectory, gettempdir
 
     try:
@@ -78,14 +77,14 @@ def fetched_nearby(place_url: str, ref: BlobRef) -> Iterator[int]:
 
 
 def _fetch(place: Place, ref: BlobRef, folder: str, on_bytes: OnBytes) -> int:
-    """An open file, which has no name any more."""
+    """An open file whose name is removed."""
     from weakref import finalize
 
     from wakugumi.adapters.blobs.temporary import NotWritten, TemporaryDownload
 
     path = os.path.join(folder, f".waku-{os.urandom(8).hex()}")
     scratch = f"{path}.part"
-    # Also at the end of the program, if that comes while this thread still waits for bytes.
+    # Also at the end of the program, if that happens while this thread still waits for bytes.
     clean_up = finalize(place, _remove, scratch, path)
     try:
         for attempt in range(TRIES):
@@ -119,7 +118,7 @@ def _open(url: str) -> Place:
         raise Refused("no-blob", "the leader did not say where it keeps what does not fit a frame")
     parts = urlsplit(url)
     if parts.scheme == "file" and not os.path.isdir(unquote(parts.path)):
-        raise _expired()  # An embedded grid that has ended; its folder must not be made again.
+        raise _expired()  # The embedded grid has ended; its folder must not be made again.
     try:
         return open_place(url)
     except ConfigError as error:
@@ -131,7 +130,7 @@ def _expired() -> Refused:
 
 
 def _wait(seconds: float, on_bytes: OnBytes) -> None:
-    """In short steps, so that it can be ended."""
+    """In short steps, so that `on_bytes` can end it."""
     from time import monotonic, sleep
 
     until = monotonic() + seconds

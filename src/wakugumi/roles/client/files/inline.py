@@ -1,6 +1,6 @@
-"""How does a leader that takes no blobs get a job whose files were named by their SHA-256? As ever: in its frame.
+"""How does a leader that takes no blobs get a job whose files are named by SHA-256? With all content in its frame.
 
-Only what fits a frame can go there. Nothing of it is kept: most leaders never ask for it.
+Only content that fits a frame can be sent this way. The new frame is not kept: most leaders never need one.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from wakugumi.wire.messages.payload import encode
 
 
 def could_fit(brings: Brings) -> bool:
-    """Without reading anything: is it worth to try?"""
+    """Is it worth to try? Decided by the sizes, without reading."""
     return sum(each.ref.size for each in brings.values()) * 4 // 3 <= PAYLOAD_BYTES_MAX
 
 
 def inlined(frame: bytes, brings: Brings) -> bytes | None:
-    """The same job with all content in its frame; None if it does not fit. In a thread: it reads. Raises Refused."""
+    """The same job with all content in its frame; None if too large. Reads files: call it in a thread. Raises
+    Refused."""
     (decoded,) = fr.Decoder(FRAME_BYTES_MAX).feed(frame)
     request = read_request(decoded.payload)
     files: list[InputFile] = []

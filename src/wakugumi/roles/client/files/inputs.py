@@ -1,11 +1,11 @@
-"""What goes along with a job, and how: in its frame, as a blob beside it, or out of a cache? (SPEC C3–C5)
+"""How do a job's files travel: in its frame, as a blob beside it, or out of a cache? (SPEC C3–C5)
 
     up to 256 KiB             in the frame, while all of them fit one
     larger                    by reference; the bytes stay where they are until a leader asks for them (`uploads`)
     Cached("dataset-v1")      the worker's own copy, by the cache's id
 
-The same files give the same entries in any run, whether they are bytes, text or a Path. All of it waits for the disk,
-in whichever thread calls.
+The same files give the same entries in any run, whether they are bytes, text or a Path. All calls read the disk in the
+calling thread.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from wakugumi.wire.messages.job import InputFile
 from wakugumi.wire.messages.references import BlobRef
 
 READ_IN_THREAD_BYTES: Final = 64 * 1024
-"""Files up to this are read in place: handing them to a thread would take longer."""
+"""Files up to this size are read in place: a thread would take longer."""
 _READ_IN_THREAD_FILES: Final = 64
 _REMEMBERED_MAX: Final = 10_000
 """Files whose SHA-256 is remembered: some 300 bytes each."""
 _SETTLED_S: Final = 0.1
-"""A file that was written to so lately may be written to again with the same time on it: clocks of file systems tick
-every 10 ms at worst. It is read again the next time."""
+"""A file written this recently may be written again with the same time stamp: clocks of file systems tick every 10 ms
+at worst. Its SHA-256 is not remembered."""
 
 
 class Cached(msgspec.Struct, frozen=True):
-    """A file that the workers have already, of the cache with this id; its name there is its name in the job."""
+    """A file that the workers have already, in the cache with this id; its name there is its name in the job."""
 
     cache_id: str
 
@@ -49,17 +49,17 @@ class Cached(msgspec.Struct, frozen=True):
 
 
 Mark: TypeAlias = tuple[int, int, int, int, int]
-"""A file as it was: device, inode, size, times of content and of everything."""
+"""State of a file: device, inode, size, times of content and of inode."""
 
 
 class LocalFile(msgspec.Struct, frozen=True, gc=False):
-    """A file here, as it was when it was read."""
+    """A file on this machine, as it was when it was read."""
 
     path: str
     mark: Mark
 
     def check(self, ref: BlobRef) -> None:
-        """Raises Refused if it is not what it was. One that was touched, or replaced, is read again to find out."""
+        """Raises Refused if the content has changed. A touched or replaced file is read again to find out."""
         try:
             found = os.stat(self.path)
             if _mark(found) == self.mark or (found.st_size == ref.size and ref_of_file(self.path, _ignore) == ref):
@@ -70,7 +70,7 @@ class LocalFile(msgspec.Struct, frozen=True, gc=False):
 
 
 class InputBlob(msgspec.Struct, frozen=True, gc=False):
-    """Content that is named by its SHA-256, and where it is here in case somebody asks for it."""
+    """Content named by its SHA-256, and its source on this machine in case a leader asks for it."""
 
     name: str
     ref: BlobRef
@@ -78,11 +78,11 @@ class InputBlob(msgspec.Struct, frozen=True, gc=False):
 
 
 Content: TypeAlias = bytes | str | Path | Cached | InputBlob
-"""What a file holds: these bytes, this text, what the file at this path holds when the job is submitted, what the file
-of this name in a cache holds, or what a large file held when it was looked at."""
+"""Content of a file: bytes, text, the file at this path at the time of the submit, the file of this name in a cache, or
+a large file as it was when it was read."""
 
 Brings: TypeAlias = Mapping[str, InputBlob]
-"""By their SHA-256."""
+"""Content by SHA-256."""
 NOTHING: Final[Brings] = {}
 
 
@@ -93,7 +93,7 @@ class JobFiles(msgspec.Struct, frozen=True):
     brings: Brings = NOTHING
 
     def with_these(self, other: JobFiles) -> JobFiles:
-        """Both; where they share a name, the other's counts. Raises Refused if they cannot stand beside each other."""
+        """Both; if they share a name, the other's counts. Raises Refused if their names conflict."""
         merged = {entry.name: entry for entry in (*self.entries, *other.entries)}
         if len(merged) > len(other.entries):
             check_file_names(merged)
@@ -102,7 +102,7 @@ class JobFiles(msgspec.Struct, frozen=True):
         return JobFiles(entries, {entry.sha256: known[entry.sha256] for entry in entries if entry.sha256})
 
     def lightened(self, excess_bytes: int) -> JobFiles | None:
-        """So many bytes less of JSON: the largest files become references. None if that is not enough."""
+        """Save this many bytes of JSON: the largest files become references. None if that is not enough."""
         inline = [entry for entry in self.entries if entry.content is not None]
         chosen: set[str] = set()
         for entry in sorted(inline, key=_largest_first):
@@ -151,7 +151,7 @@ class Reading(msgspec.Struct, eq=False):
 
 
 class InputContents:
-    """Reads files for the jobs of one client. Any thread may call it, and several at once."""
+    """Reads files for the jobs of one client. Any number of threads may call it at once."""
 
     def __init__(self) -> None:
         self.readings: dict[int, Reading] = {}
@@ -161,11 +161,11 @@ class InputContents:
         self._closed = False
 
     def close(self) -> None:
-        """Whoever reads stops soon."""
+        """Threads that read a file stop soon."""
         self._closed = True
 
     def load(self, files: Mapping[str, Content]) -> JobFiles:
-        """Raises Refused, or TypeError for what is no content."""
+        """Raises Refused, or TypeError for a value that is no content."""
         if len(files) > FILES_PER_JOB_MAX:
             raise bad_request(f"{len(files)} files: at most {FILES_PER_JOB_MAX} can go with a job")
         check_file_names(files)
@@ -201,7 +201,7 @@ class InputContents:
         return InputBlob(name, ref_of_bytes(data), data)
 
     def look(self, path: str | os.PathLike[str]) -> tuple[BlobRef, LocalFile]:
-        """A file's SHA-256, read once while it stays as it is. Raises Refused."""
+        """A file's SHA-256, read once while the file does not change. Raises Refused."""
         real = os.path.realpath(path)
         mark = _mark_of(real)
         with self._lock:
@@ -258,14 +258,14 @@ def must_wait_for_disk(files: Mapping[str, Content]) -> bool:
             try:
                 total += os.stat(content).st_size
             except OSError:
-                continue  # `load` will say what is wrong with it.
+                continue  # `load` reports the error.
         elif isinstance(content, bytes | str) and len(content) > INLINE_FILE_BYTES_MAX:
             return True
     return total > READ_IN_THREAD_BYTES
 
 
 def _inline(sizes: Mapping[str, int]) -> set[str]:
-    """Those that may go into the frame: small ones, and of those all but the largest if together they cannot fit."""
+    """Names for the frame: small files, without the largest of them if together they do not fit."""
     small = sorted((-size, name) for name, size in sizes.items() if size <= INLINE_FILE_BYTES_MAX)
     total = sum(_base64_bytes(-size) for size, _ in small)
     at = 0
@@ -276,7 +276,7 @@ def _inline(sizes: Mapping[str, int]) -> set[str]:
 
 
 def _size(name: str, content: object) -> int | None:
-    """None for what never goes into a frame. Raises TypeError for what is no content, Refused for what is no file."""
+    """None for content that never goes into a frame. Raises TypeError for other types, Refused for what is no file."""
     match content:
         case Cached() | InputBlob():
             return None
@@ -289,7 +289,7 @@ def _size(name: str, content: object) -> int | None:
 
 
 def _read(content: object) -> bytes | None:
-    """None if it has grown too large to go into a frame."""
+    """None if the file has grown too large for a frame."""
     if not isinstance(content, os.PathLike):
         return _bytes(content)
     path = os.fspath(content)
@@ -325,7 +325,7 @@ def _mark(found: os.stat_result) -> Mark:
 
 
 def _ignore(_count: int) -> None:
-    """How far it is interests nobody."""
+    """Progress that is not shown."""
 
 
 def _by_reference(brought: InputBlob) -> InputFile:
@@ -341,12 +341,12 @@ def _base64_bytes(size: int) -> int:
 
 
 def _saved_bytes(size: int) -> int:
-    """How much shorter an entry is as a reference."""
+    """Bytes saved if an entry becomes a reference."""
     return len('"Content":""') + _base64_bytes(size) - len(f'"Sha256":"{"":64}","Size":{size}')
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    """A pipe would wait for someone to write to it."""
+    """Opening a pipe would wait for a writer."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 

@@ -1,6 +1,6 @@
-"""How does one blob get into a leader's place, from a file or from memory, and what if it does not?
+"""How does one blob get into a leader's place, from a file or from memory, and what if it fails?
 
-All of it happens in a thread, but for the counts, which anybody may read. Whom it is for is the business of `uploads`.
+All methods run in a thread; any thread may read the counts. `uploads` knows the jobs that wait for the blob.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from wakugumi.adapters.blobs.place import Place
 
 _BROKEN_MAX: Final = 3
-"""Content that arrives broken so often, and has not changed here, never arrives whole."""
+"""Content that arrives broken this often, and has not changed here, never arrives whole."""
 
 
 class BlobUpload:
@@ -29,12 +29,12 @@ class BlobUpload:
         self.brought = brought
         self.done_bytes = 0
         self.moved_at = 0.0
-        """When the last bytes went."""
+        """When the last bytes were sent."""
         self.has_begun = False
         self.is_stopped = False
 
     def run(self) -> None:
-        """In a thread, to the end. Raises Refused, Lost, or Stopped."""
+        """To the end. Raises Refused, Lost, or UploadStopped."""
         from wakugumi.adapters.blobs.open_place import open_place
 
         self.done_bytes, self.has_begun = 0, True
@@ -64,7 +64,7 @@ class BlobUpload:
             os.unlink(path)
 
     def _put(self, place: Place, path: Path) -> None:
-        """A place without room is the leader's full disk, and not a worker's."""
+        """A place without room is the leader's full disk, not a worker's."""
         try:
             place.put(self.brought.ref, path, self._on_bytes)
         except Refused as no:
@@ -77,7 +77,7 @@ class BlobUpload:
         return Refused("disk", why, hint="free room in this machine's folder for temporary files (TMPDIR)")
 
     def may_try_again(self, no: Refused, broken: int) -> bool:
-        """In a thread. Does it come from the line, or from others, and not from what is sent? Raises Refused."""
+        """Is the failure one of the connection or of others, not of the content? Raises Refused if the file changed."""
         if no.code == "blob-broken" and not isinstance(self.brought.source, bytes):
             self.brought.source.check(self.brought.ref)
         return no.code == "blob-busy" or (no.code == "blob-broken" and broken < _BROKEN_MAX)
@@ -98,11 +98,11 @@ class BlobUpload:
 
 
 class UploadStopped(Exception):
-    """Nobody wants it there any more."""
+    """The blob is no longer wanted there."""
 
 
 def _check_is_shared(url: str) -> None:
-    """A folder that only the leader sees is no place for us, and none is made where a leader says. Raises Refused."""
+    """The leader's folder must be visible here, and is never made. Raises Refused."""
     if url.startswith("file:"):
         folder = unquote(urlsplit(url).path)
         if not os.path.isdir(folder):

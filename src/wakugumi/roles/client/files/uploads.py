@@ -2,12 +2,12 @@
 
     SubmitJob ─► leader: Missing ─► the blobs it names go to its place, in threads ─► the same SubmitJob again
 
-For `failover` the job is under way all the while. A line that breaks is mended here, as long as the connection to that
-leader lives; after it, the job is sent anew to whoever has it next, and what came through counts. The same blob goes to
-the same place once, however many jobs wait for it. A cache that is put takes the same way.
+For `failover` the job counts as sent all the while. Broken uploads are resumed here while the connection to that leader
+lives; after it, `failover` sends the job anew, and arrived blobs count. A blob goes to a place once, however many jobs
+wait for it. Cache puts are uploaded the same way.
 
-A leader that takes no blobs gets a job with all content in its frame, if that fits. Until its welcome has come, or is
-long overdue, nobody knows whether it is such a one, and the job waits here.
+A leader that takes no blobs gets a job with all content in its frame, if that fits. The job waits here until the
+leader's Welcome arrives or is long overdue.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from wakugumi.wire import frame as fr
 log = logging.getLogger("wakugumi.client")
 
 NO_VARIABLES: Final = "not-supported"
-"""The code by which a leader does not fit that knows of no variables."""
+"""Code of a leader that does not support variables."""
 _ROUNDS_MAX: Final = 10
-"""A leader that asks so often for what it was given would ask for ever."""
+"""A leader that asks this often for content that it got would ask for ever."""
 _TYPE_AT: Final = 4
 _ID_AT: Final = slice(5, 21)
-"""Where a frame has its type and its msgId."""
+"""Positions of type and msgId in a frame."""
 
 
 class FileTransfer(msgspec.Struct, frozen=True):
@@ -61,29 +61,29 @@ class _Held(msgspec.Struct, eq=False):
     frame: bytes
     brings: Brings
     env: bool = False
-    """It sets variables, which not every leader knows of."""
+    """The job sets variables, which not every leader supports."""
     cancelled: bool = False
     asked_by: ConnId = ConnId(0)
     rounds: int = 0
-    """How often that connection has asked for blobs."""
+    """Number of requests for blobs by `asked_by`."""
     conn: ConnId = ConnId(0)
-    """Who asks for blobs; 0 if nobody does."""
+    """Connection that asks for blobs; 0 if none."""
     left: set[str] = set()
-    """Blobs that are still on their way there."""
+    """Blobs that have not arrived there yet."""
     later: asyncio.TimerHandle | None = None
-    """It is sent again, or refused, in a while."""
+    """Timer to send the job again, or to refuse it."""
     refusals: int = 0
-    """How often a place had no room for it."""
+    """Number of times that a place had no room for it."""
     no: Refused | None = None
-    """How it was refused last."""
+    """The last refusal."""
 
 
 class _Stranger(msgspec.Struct, eq=False):
-    """A leader that has not said yet what it takes."""
+    """A leader that has not sent its Welcome yet."""
 
     since: float
     waiting: dict[bytes, _Held] = {}
-    """What it cannot be sent before that is known."""
+    """Jobs that wait for the Welcome."""
     over: asyncio.TimerHandle | None = None
 
 
@@ -93,12 +93,12 @@ class _Put(BlobUpload):
     def __init__(self, url: str, brought: InputBlob) -> None:
         super().__init__(url, brought)
         self.waiting: dict[bytes, _Held] = {}
-        """Who waits for it. If nobody does, it stops."""
+        """Jobs and puts that wait for the blob. Without any, the upload stops."""
 
 
 class Uploads:
-    """What the unfinished jobs and puts of one client bring along. `send` writes to a connection; `refuse` tells that
-    something cannot get to a leader, about whatever has this id, and `misfit` that this leader does not take it."""
+    """Content of one client's unfinished jobs and puts. `send` writes to a connection; `refuse` reports that content
+    for this id cannot be sent to a leader, and `misfit` that the leader does not take it."""
 
     def __init__(
         self,
@@ -108,26 +108,27 @@ class Uploads:
         misfit: Callable[[ConnId, bytes, Refused], None],
     ) -> None:
         self.held_bytes = 0
-        """Of content that is in memory here, each counted once."""
+        """Bytes of content in memory here, each blob counted once."""
         self._tasks = tasks
         self._send = send
         self._tell_refused = refuse
         self._tell_misfit = misfit
         self._places: dict[ConnId, str] = {}
-        """Of those leaders that take blobs."""
+        """URLs of leaders that take blobs."""
         self._know_env: set[ConnId] = set()
-        """Leaders that give a job that sets variables only to workers that do so."""
+        """Leaders that assign jobs with variables only to workers that support them."""
         self._strangers: dict[ConnId, _Stranger] = {}
         self._held: dict[bytes, _Held] = {}
         self._in_memory: dict[str, int] = {}
-        """How many hold each blob that is in memory."""
+        """Number of holders of each blob in memory."""
         self._puts: dict[tuple[str, str], _Put] = {}
         self._turns = asyncio.Semaphore(UPLOADS_AT_ONCE_MAX)
 
-    # What a session tells.
+    # Calls of a session.
 
     def hold(self, about: bytes, frame: bytes, brings: Brings, *, env: bool = False) -> None:
-        """From now on its leader may ask for these. With `env`, it is only for leaders that know of variables."""
+        """From now on a leader may ask for this content. With `env`, only leaders that support variables get the
+        job."""
         self._held[about] = _Held(frame, brings, env)
         for sha256, brought in brings.items():
             if isinstance(brought.source, bytes):
@@ -136,7 +137,7 @@ class Uploads:
                 self.held_bytes += 0 if count else brought.ref.size
 
     def release(self, about: bytes) -> None:
-        """It has ended."""
+        """The job or put has ended."""
         held = self._held.pop(about, None)
         if held is None:
             return
@@ -151,7 +152,7 @@ class Uploads:
                     self.held_bytes -= brought.ref.size
 
     def cancel(self, about: bytes) -> None:
-        """Nobody wants it. A leader that waits for its files knows nothing of it, and will not say so."""
+        """The job is not wanted. A leader that waits for its files does not know the job, and will not answer."""
         held = self._held.get(about)
         if held is not None:
             held.cancelled = True
@@ -160,16 +161,16 @@ class Uploads:
                 self._refuse(conn, about, _cancelled())
 
     def refusal(self, about: bytes) -> Refused | None:
-        """How it was refused here last, with what a person may do about it."""
+        """The last refusal made here, with its hint."""
         held = self._held.get(about)
         return held.no if held is not None else None
 
     def came(self, conn: ConnId) -> None:
-        """A connection stands; its welcome will say what it takes."""
+        """A connection is established; the Welcome will tell what the leader takes."""
         self._strangers[conn] = _Stranger(asyncio.get_running_loop().time())
 
     def welcomed(self, conn: ConnId, url: str | None, *, env: bool = False) -> None:
-        """This leader takes blobs, there; or none, if None; and variables. It may say so late, but not twice."""
+        """The leader takes blobs at `url`, none if None, and variables if `env`. May come late, but only once."""
         if env:
             self._know_env.add(conn)
         if url is not None:
@@ -187,7 +188,7 @@ class Uploads:
         self._know_env.discard(conn)
 
     def sendable(self, conn: ConnId, frames: Sequence[bytes]) -> Sequence[bytes]:
-        """Those of these frames that this leader can understand; the others are seen to here."""
+        """Frames that this leader can understand; the others are handled here."""
         if not self._held or (conn in self._places and conn in self._know_env):
             return frames
         good: list[bytes] = []
@@ -208,7 +209,7 @@ class Uploads:
         return good
 
     def missing(self, conn: ConnId, about: bytes, blobs: Sequence[str]) -> None:
-        """A leader asks for these."""
+        """A leader asks for these blobs."""
         held = self._held.get(about)
         url = self._places.get(conn)
         if held is None or url is None:
@@ -240,14 +241,14 @@ class Uploads:
             self._send_again(held)
 
     def close(self) -> None:
-        """Nothing is sent any more, and nothing held."""
+        """Stop all uploads and release all content."""
         for put in self._puts.values():
             put.is_stopped = True
         for about in list(self._held):
             self.release(about)
 
     def transfers(self) -> list[FileTransfer]:
-        """Those that have begun: few at a time."""
+        """Uploads that have begun: few at a time."""
         rows: list[FileTransfer] = []
         for put in self._puts.values():
             if put.has_begun:
@@ -255,10 +256,10 @@ class Uploads:
                 rows.append(FileTransfer(put.brought.name, min(put.done_bytes, size), size, "sending"))
         return rows
 
-    # A leader that takes no blobs, as far as anybody knows.
+    # A leader that takes no blobs, or is not known to take any.
 
     def _known(self, conn: ConnId) -> None:
-        """It has said what it takes, or it is too late for that."""
+        """The Welcome has arrived, or is overdue."""
         stranger = self._strangers.pop(conn, None)
         if stranger is None:
             return
@@ -362,7 +363,7 @@ class Uploads:
                 self._refuse(conn, about, no)
 
     def _no_room(self, conn: ConnId, about: bytes, held: _Held, no: Refused) -> None:
-        """It will be offered again, to others and here: at once the first time, then later and later."""
+        """Offer the job again, to others and here: at once the first time, then after growing pauses."""
         held.refusals += 1
         if held.refusals == 1:
             self._refuse(conn, about, no)
@@ -382,8 +383,7 @@ class Uploads:
             del self._puts[key]
 
     def _send_again(self, held: _Held) -> None:
-        """The same frame over the same connection. At once the first time; a leader that still misses something is
-        given longer and longer to find it."""
+        """Send the same frame over the same connection: at once the first time, then after growing pauses."""
         conn = held.conn
 
         def send() -> None:
@@ -397,7 +397,7 @@ class Uploads:
             held.later = asyncio.get_running_loop().call_later(min(delay_s, RECONNECT_MAX_S), send)
 
     def _leave(self, about: bytes, held: _Held) -> None:
-        """Nothing of it is on its way any more."""
+        """Stop all uploads for it that nobody else needs."""
         if held.later is not None:
             held.later.cancel()
         url = self._places.get(held.conn, "")

@@ -1,6 +1,6 @@
 """Which jobs of a client are unfinished, and how does each of them end exactly once?
 
-A job ends with a result, with a refusal, or, when the session itself ends, with the reason for that.
+A job ends with a result, with a refusal, or, when the session itself ends, with the session's error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wakugumi.wire.messages.job import FAILED, JobResult, empty_result, read_res
 
 
 class JobBook:
-    """Unfinished jobs by their ids. `post` tells `failover` what is wanted."""
+    """Unfinished jobs by their ids. `post` hands events to `failover`."""
 
     def __init__(self, connections: LeaderConnections, uploads: Uploads, post: Callable[[ClientEvent], None]) -> None:
         self._connections = connections
@@ -28,9 +28,9 @@ class JobBook:
         self._post = post
         self.unfinished: dict[JobId, Job] = {}
         self._claimants: dict[JobId, int] = {}
-        """How many wait for each job that was not submitted here."""
+        """Number of waiting callers for each job that was not submitted here."""
         self.request_bytes = 0
-        """Of requests that are kept to be sent again."""
+        """Bytes of requests, which are kept to be sent again."""
         self.ended: WakugumiError | None = None
         """Why there will be no more results."""
 
@@ -38,7 +38,7 @@ class JobBook:
         return self.unfinished.get(key)
 
     def start(self, request: Request, item: object, leader: LeaderNo = ANY_LEADER) -> tuple[Job, bool]:
-        """The job, and whether it is a new one. Raises Refused if its id is under way for another request."""
+        """The job, and whether it is a new one. Raises Refused if its id is in use for another request."""
         if self.ended is not None:
             raise self.ended
         known = self.unfinished.get(request.job)
@@ -56,7 +56,7 @@ class JobBook:
         return job, True
 
     async def claim(self, key: JobId, name: str, leader: LeaderNo = ANY_LEADER) -> Result:
-        """The result of a job that someone submitted before, to this leader if one is named."""
+        """The result of a job that was submitted before, to this leader if given."""
         job = self.unfinished.get(key)
         if job is not None:
             return await (self._await_claim(key, job) if key in self._claimants else job)
@@ -68,7 +68,7 @@ class JobBook:
         return await self._await_claim(key, job)
 
     async def _await_claim(self, key: JobId, job: Job) -> Result:
-        """The claim lives as long as somebody waits for it."""
+        """The claim lives as long as a caller waits for it."""
         self._claimants[key] += 1
         try:
             return await job
@@ -87,7 +87,7 @@ class JobBook:
             for key in keys:
                 self._uploads.cancel(key)
 
-    # What `failover` says of them.
+    # Effects of `failover`.
 
     def accepted(self, keys: Sequence[JobId]) -> None:
         jobs = self.unfinished
@@ -107,7 +107,7 @@ class JobBook:
             if job.request.is_held:
                 self._uploads.release(event.job)
             try:
-                # Nobody looks at the id in a record: the one that its user knows will do.
+                # No caller reads the id in a record: the user's own will do.
                 record = read_result(event.job, event.payload) if event.payload else empty_result(job.id)
             except PeerError as error:
                 record = JobResult(job.id, status=FAILED, stderr=str(error), reason="bad-result")
@@ -124,16 +124,16 @@ class JobBook:
         told = self._uploads.refusal(key) if job.request.is_held else None
         if job.request.is_held:
             self._uploads.release(key)
-        if code == "cancelled":  # As the leader itself says it: a cancelled job has a result.
+        if code == "cancelled":  # As from a leader: a cancelled job has a result.
             record = JobResult(job.id, "", job.request.program, FAILED, stderr=text, reason=code)
             job.end(Result(record, job.id, job.item))
         elif told is not None and (told.code, told.message) == (code, text):
-            job.end(told)  # It came from here, and its hint with it.
+            job.end(told)  # The refusal was made here, with a hint.
         else:
             job.end(Refused(code, text))
 
     def fail(self) -> None:
-        """There will be no more results, for the reason in `ended`: tell everyone who waits for one."""
+        """The session has ended for the reason in `ended`: end all jobs with it."""
         assert self.ended is not None
         jobs = list(self.unfinished.values())
         self.unfinished.clear()

@@ -1,7 +1,7 @@
-"""Which connections to leaders does a client have, and what does each frame that comes over one mean?
+"""Which connections to leaders does a client have, and what does each received frame mean?
 
 leader ── frames ──► LeaderLine ── events ──► failover
-                         └── what it opens, loses and is told ──► LeaderConnections
+                         └── opened, lost, welcomed ──► LeaderConnections
 """
 
 from __future__ import annotations
@@ -31,21 +31,19 @@ from wakugumi.wire.messages.job import read_missing, read_refusal, unpack_ids
 log = logging.getLogger("wakugumi.client")
 
 CONNECTIONS_KEPT: Final = 2 * LEADERS_PER_CLIENT_MAX
-"""Those that live, and the last ones that ended: their results may still be delivered."""
+"""Live connections, and the last ended ones: their results may still be delivered."""
 
 
 class ConnectionRow(msgspec.Struct, eq=False):
     name: str
-    """Of the leader."""
+    """Name of the leader."""
     link: Link | None
     """None once the connection has ended."""
     place: str = ""
-    """Where the leader keeps what does not fit a frame."""
+    """URL at which the leader keeps content that does not fit a frame."""
 
 
 class LeaderConnections:
-    """The table of one client's connections."""
-
     def __init__(self) -> None:
         self._rows: dict[ConnId, ConnectionRow] = {}
         self._open = 0
@@ -65,7 +63,7 @@ class LeaderConnections:
                 del self._rows[ended]
 
     def welcomed(self, conn: ConnId, welcome: Welcome) -> str | None:
-        """The leader's place for content, if it takes any."""
+        """URL of the leader's place for content, if it takes any."""
         if BLOBS not in welcome.wants:
             return None
         row = self._rows[conn]
@@ -79,7 +77,7 @@ class LeaderConnections:
             self._none_open.set()
 
     def origin(self, conn: ConnId) -> tuple[str, str]:
-        """The name and the place of the leader; empty if that is not known any more."""
+        """Name and place of the leader; empty if no longer known."""
         row = self._rows.get(conn)
         return ("", "") if row is None else (row.name, row.place)
 
@@ -100,7 +98,7 @@ class LeaderConnections:
             row.link.abort()
 
     def part(self, conn: ConnId) -> None:
-        """Close it once all is said."""
+        """Close the connection once all queued data is sent."""
         row = self._rows.get(conn)
         if row is not None and row.link is not None:
             row.link.close()
@@ -139,7 +137,7 @@ class LeaderLine:
     def on_frame(self, link: Link, frame: Frame) -> None:
         kind = frame.type
         if kind == fr.RESULT:
-            # Not JobId(…): on the busiest path of all, a name costs as much as the event.
+            # Not JobId(…): on the busiest path, a call costs as much as the event.
             self._post(ev.ResultReceived(self._conn, frame.corr_id, frame.payload))  # type: ignore[arg-type]
         elif kind == fr.RECEIPT:
             self._post(ev.Receipts(self._conn, unpack_ids(frame.payload)))
@@ -183,7 +181,7 @@ class LeaderLine:
         self._post(ev.Welcomed(self._conn, CAPS in wants, place is not None, FINDS in wants, env))
 
     def _cache_told(self, frame: Frame) -> None:
-        """How far a put is, or how it ended."""
+        """Progress or outcome of a put."""
         told = read_cache_result(frame.payload)
         if told.status != PROGRESS:
             self._post(ev.QuestionAnswered(self._conn, frame.corr_id, False, frame.payload))
@@ -200,7 +198,7 @@ class LeaderLine:
 
 
 class LineListeners(msgspec.Struct, frozen=True):
-    """The parts of a session that hear what a connection brings."""
+    """The parts of a session that receive events of a connection."""
 
     connections: LeaderConnections
     statuses: LeaderStatuses

@@ -1,6 +1,6 @@
-"""How is each of a client's leaders, for people? Their addresses, what is wrong with them, and what is logged of it.
+"""How is each of a client's leaders connected, for users? Addresses, troubles, and log lines about them.
 
-`core/client/leaders` decides about numbers; here they have names. Nothing here decides anything.
+`core/client/leaders` decides by numbers; here they have names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from wakugumi.limits.client import LEADERS_PER_CLIENT_MAX
 log = logging.getLogger("wakugumi.client")
 
 WAITING_TOLD_AFTER_S: Final = 1.0
-"""A leader that takes no jobs for a moment is nothing to speak of."""
+"""A shorter pause of a leader is not logged."""
 
 Dialler: TypeAlias = Callable[[LinkOwner], Awaitable[Link]]
 """Makes a connection. Raises Lost if it may succeed later, another WakugumiError if it never will."""
@@ -35,16 +35,16 @@ class LeaderStatus(msgspec.Struct, frozen=True):
     leader: str
     connected: bool
     old_leader: bool
-    """It gives no receipts, cancels nothing and answers no questions."""
+    """The leader gives no receipts, cancels no jobs and answers no questions."""
     share: int
-    """Its part of the cap; 0 while it does not serve."""
+    """The leader's part of the cap; 0 while it does not serve."""
     in_flight: int
     adopted: int
-    """Jobs that it was given because another leader was lost with them."""
+    """Jobs taken over from a lost leader."""
     leaving: bool
-    """It was removed, and what it has is waited for."""
+    """The leader was removed, and still has jobs."""
     trouble: str
-    """Why it is not connected; empty if it is."""
+    """Why the leader is not connected; empty if it is."""
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class Status(msgspec.Struct, frozen=True):
     connected: bool
     """At least one leader serves."""
     old_leader: bool
-    """All that serve are old: they give no receipts, cancel nothing and answer no questions."""
+    """All serving leaders are old: they give no receipts, cancel no jobs and answer no questions."""
     unfinished: int
     trouble: str
     """Why no leader serves; empty if one does."""
@@ -63,7 +63,7 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class Endpoint:
-    """One leader: where it is, and how it was when we last heard of it."""
+    """One leader: its address, and its last known state."""
 
     def __init__(self, name: str, dialler: Dialler) -> None:
         self.name = name
@@ -72,20 +72,20 @@ class Endpoint:
         self.ready: ev.Ready | None = None
         self.trouble = "not connected yet"
         self.tried = asyncio.Event()
-        """It has served, or could not be reached, at least once."""
+        """The leader has served, or could not be reached, at least once."""
         self.parted: asyncio.Future[None] | None = None
-        """Somebody waits until it is left."""
+        """Done once the removed leader is disconnected."""
         self._waiting_told = False
-        """Somebody was told that it takes no jobs; until then a timer waits to do so."""
+        """The log has a line that the leader takes no jobs; until then a timer runs to write it."""
         self._waiting_timer: asyncio.TimerHandle | None = None
 
     @property
     def is_own(self) -> bool:
-        """It serves, speaks our own types, and is not about to be left."""
+        """The leader serves, speaks our own types, and is not being removed."""
         return self.ready is not None and not self.ready.old and self.parted is None
 
     def wait(self, why: str, title: str) -> None:
-        """It takes no jobs. If it was already known to take none, the reason is a new one, and told at once."""
+        """The leader takes no jobs. A new reason for a known pause is logged at once."""
         after_s = 0.0 if self._waiting_told else WAITING_TOLD_AFTER_S
         self.wait_no_longer()
         self._waiting_timer = asyncio.get_running_loop().call_later(after_s, self._tell_waiting, why, title)
@@ -154,19 +154,19 @@ class LeaderStatuses:
 
     @property
     def hint(self) -> str | None:
-        """What to do about that, if it is not the usual."""
+        """Hint for `trouble`, if not the usual one."""
         if any(endpoint.trouble == SAYS_NOTHING for endpoint in self._rows.values()):
             return "see what listens there; if it is a leader of the first version, say --old-leader (old_leader=True)"
         return None
 
     def opened(self, name: str) -> None:
-        """It takes our connection, and has said nothing yet."""
+        """The connection is established, and the leader has not greeted yet."""
         endpoint = self.find(name)
         if endpoint is not None and endpoint.ready is None:
             endpoint.trouble = SAYS_NOTHING
 
     def add(self, endpoint: Endpoint) -> LeaderNo:
-        """Raises ConfigError if it is one of them, or one too many."""
+        """Raises ConfigError if the leader is one of them already, or one too many."""
         known = self.find(endpoint.name)
         if known is not None:
             if known.parted is None:
@@ -183,14 +183,14 @@ class LeaderStatuses:
         return endpoint.no
 
     def serving(self) -> list[tuple[str, LeaderNo]]:
-        """Those that speak our own types."""
+        """Leaders that speak our own types."""
         return [(each.name, each.no) for each in self._rows.values() if each.is_own]
 
     def find(self, name: str) -> Endpoint | None:
         return next((endpoint for endpoint in self._rows.values() if endpoint.name == name), None)
 
     def would_stay(self, endpoint: Endpoint) -> bool:
-        """Is there another one that is not about to be left?"""
+        """Is there another leader that is not being removed?"""
         return any(other is not endpoint and other.parted is None for other in self._rows.values())
 
     def get(self, no: LeaderNo) -> Endpoint | None:
@@ -221,7 +221,7 @@ class LeaderStatuses:
             )
         return rows
 
-    # What `failover` says of them.
+    # Effects of `failover`.
 
     def came(self, effect: ev.Ready) -> None:
         endpoint = self._rows[effect.leader]
@@ -230,8 +230,8 @@ class LeaderStatuses:
         log.info("connected to %s%s", endpoint.name, " (an old leader)" if effect.old else "")
 
     def went(self, effect: ev.Away, *, served_once: bool, unfinished: int) -> None:
-        """Who waits in `connect` for one leader is told when its time is over; after that somebody should look. Of
-        several leaders each is told of once, until there is news."""
+        """Log the loss. A single leader that has never served is logged at DEBUG: `connect` raises for it. Each of
+        several leaders is logged once, until its state changes."""
         endpoint = self._rows[effect.leader]
         is_news = endpoint.ready is not None or endpoint.trouble != effect.why
         had_one = self.serve
@@ -265,7 +265,7 @@ class LeaderStatuses:
             endpoint.parted.set_result(None)
 
     def end(self, why: str) -> None:
-        """Nothing more will be heard of them."""
+        """The session is over."""
         for endpoint in self._rows.values():
             endpoint.ready, endpoint.trouble = None, why
             endpoint.wait_no_longer()

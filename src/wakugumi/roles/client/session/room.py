@@ -1,4 +1,4 @@
-"""How many further jobs may a client start now, and in which order do those wait that may not?"""
+"""How many further jobs may a client start now, and in which order do the others wait?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNFINISHED_BYTES_MAX: Final = 256 * MIB
 
 
 class Room:
-    """There is some while the `gate` is open, and the unfinished jobs are neither too many nor too large."""
+    """There is room while the `gate` is open, and the unfinished jobs are neither too many nor too large."""
 
     def __init__(self, book: JobBook, uploads: Uploads, jobs_max: int) -> None:
         self.jobs_max = jobs_max
@@ -26,22 +26,22 @@ class Room:
         self._unfinished = book.unfinished
         self._uploads = uploads
         self._waiting: deque[Callable[[], int]] = deque()
-        """The calls of those that wait: each tells how many jobs will be started because of it, later."""
+        """Waiting calls: each returns how many jobs it will start later."""
 
     @property
     def free(self) -> int:
-        """How many jobs may be started now."""
+        """Number of jobs that may be started now."""
         if not self.gate or self._book.request_bytes + self._uploads.held_bytes >= UNFINISHED_BYTES_MAX:
             return 0
         return self.jobs_max - len(self._unfinished)
 
     @property
     def must_wait(self) -> bool:
-        """There is no room, or others were here before."""
+        """There is no room, or others wait already."""
         return bool(self._waiting) or self.free <= 0
 
     async def admission(self) -> None:
-        """Wait for room, in line with the others that do."""
+        """Wait for room, in line with others."""
         put = self._waiting.append
         while True:
             if self._book.ended is not None:
@@ -51,18 +51,18 @@ class Room:
             try:
                 await turn
             except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():  # It was our turn: the next one may have it.
+                if turn.done() and not turn.cancelled():  # It was our turn: pass it on to the next.
                     self.tell()
                 raise
             if self.free > 0:
                 return
-            put = self._waiting.appendleft  # Another one was quicker: the first in line stays first.
+            put = self._waiting.appendleft  # Another job was quicker: the first in line stays first.
 
     def on_room(self, call: Callable[[], int]) -> None:
         self._waiting.append(call)
 
     def tell(self) -> None:
-        """There may be room, or nothing will be started any more: call those that wait, as far as it reaches."""
+        """There may be room, or the session has ended: call waiting calls, as far as the room reaches."""
         promised = 0
         while self._waiting and (self._book.ended is not None or self.free > promised):
             promised += self._waiting.popleft()()

@@ -1,10 +1,10 @@
-"""How are a client's jobs kept alive over connections that come and go? `failover` decides; this is its hands.
+"""How are a client's jobs kept alive over connections that are lost and made anew? `failover` decides; this file acts.
 
     Grid, MapWindow ──► jobs (`book`), room, questions (`ask`) ── events ──► failover
                                       Session ◄───────────────── effects ────┘
                                          └── `connections`: a LeaderLine for each ◄── frames ──► leader
 
-The parts do the work. Here they are put together, and told what `failover` decided.
+This file connects the parts, and hands them the effects of `failover`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from wakugumi.wire.messages.job import pack_ids
 
 
 class Session:
-    """Make it inside a running loop: it dials at once, and until it is closed. `hello` makes one for a cap."""
+    """Make it inside a running loop: it connects at once, until it is closed. `hello` makes a hello for a cap."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Session:
         self._windows: set[MapWindow] = set()
         self._no_leader_timeout_s: float | None = None
         self._no_leader_timer: asyncio.TimerHandle | None = None
-        """Runs while no leader serves, if jobs wait for one only for so long."""
+        """Runs while no leader serves, if there is a timeout for that."""
         self._served_once: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def served(self, deadline_s: float) -> None:
@@ -110,13 +110,13 @@ class Session:
         self._end(Refused("no-leader", why, self._statuses.hint))
 
     async def close(self) -> None:
-        """End what is unfinished here; the leader keeps and does what it has."""
+        """End unfinished jobs here; the leader keeps and finishes those that it has."""
         error = Refused("closed", "the client was closed before the job was done")
         for window in list(self._windows):
             window.close()
             window.fail(error)
         self._end(error)
-        await asyncio.sleep(0)  # The drive handles what was posted: the last confirms and cancels leave with us.
+        await asyncio.sleep(0)  # The drive handles posted events: the last confirms and cancels are still sent.
         await self._connections.close()
         self._drive.close()
         await self.tasks.close()
@@ -143,14 +143,14 @@ class Session:
         self._windows.add(window)
         return window
 
-    # Its leaders.
+    # Leaders.
 
     @property
     def leaders(self) -> list[str]:
         return self._statuses.names
 
     def serving(self) -> list[tuple[str, LeaderNo]]:
-        """Those that speak our own types, by their names."""
+        """Names and numbers of leaders that speak our own types."""
         return self._statuses.serving()
 
     async def all_tried(self, deadline_s: float) -> None:
@@ -160,13 +160,13 @@ class Session:
                 await self._statuses.tried()
 
     def add_leader(self, endpoint: Endpoint) -> None:
-        """Raises ConfigError if it is one of ours already."""
+        """Raises ConfigError if the leader is one of ours already."""
         if self.jobs.ended is not None:
             raise self.jobs.ended
         self._post(ev.LeaderAdded(self._statuses.add(endpoint), endpoint.name))
 
     async def remove_leader(self, name: str) -> None:
-        """It gets no further jobs; returns when it has none left, or is lost. Raises ConfigError."""
+        """Give the leader no further jobs; returns when it has none left, or is lost. Raises ConfigError."""
         endpoint = self._statuses.find(name)
         if endpoint is None:
             raise ConfigError(f"{name} is none of the leaders", f"they are {self._statuses.name}")
@@ -182,7 +182,7 @@ class Session:
                 raise
             raise Refused("closed", f"{name} was added again, or the client was closed") from None
 
-    # What `failover` decided.
+    # Effects of `failover`.
 
     def _perform(self, effects: Sequence[ClientDo]) -> None:
         for effect in effects:
@@ -221,7 +221,7 @@ class Session:
                 case ev.Ready():
                     self._ready(effect)
                 case ev.Away() | ev.Waiting() if self.jobs.ended is not None:
-                    pass  # That is what leaving is.
+                    pass  # Expected after the end.
                 case ev.Away():
                     self._statuses.went(
                         effect, served_once=self._served_once.done(), unfinished=len(self.jobs.unfinished)
@@ -259,10 +259,10 @@ class Session:
 
         self.tasks.start(dial(), name=f"dial {endpoint.name}")
 
-    # What the uploads tell.
+    # Reports of the uploads.
 
     def _upload_refused(self, conn: ConnId, about: bytes, no: Refused) -> None:
-        """What a leader asked for cannot get there: as if it had refused what needs it."""
+        """Content cannot be sent to the leader: handled as the leader's refusal."""
         if about in self.questions:
             self.questions.refuse(about, no)
         else:
@@ -272,14 +272,14 @@ class Session:
         """This leader takes no such files, or no variables: another one may."""
         self._post(ev.Unfit(conn, JobId(about), no.code, no.message, no.code == NO_VARIABLES))
 
-    # It ends.
+    # The end.
 
     def _drive_failed(self, failed: asyncio.Future[None]) -> None:
         if not failed.cancelled() and (error := failed.exception()) is not None:
             self._end(Lost(f"the client failed by a bug of its own: {error!r}"))
 
     def _end(self, error: WakugumiError) -> None:
-        """There will be no more results: tell everyone who waits for one."""
+        """There will be no more results: end all that is awaited."""
         if self.jobs.ended is not None:
             return
         self.jobs.ended = error
@@ -292,5 +292,5 @@ class Session:
         self.questions.fail(error)
         if not self._served_once.done():
             self._served_once.set_exception(error)
-            self._served_once.exception()  # Whoever waits for it gets it, and nobody has to.
+            self._served_once.exception()  # Marked as retrieved: there may be no caller that waits for it.
         self.room.tell()
