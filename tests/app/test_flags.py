@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import logging
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
 import pytest
 
-from wakugumi.app.flags import Only, with_settings
+from wakugumi.app.flags import Only, server, with_settings
 from wakugumi.core.setting import Setting
 
 
@@ -19,6 +21,7 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
 
 
 TAKEN: list[object] = []
+LOG = ["log_level", "log_json"]
 
 
 @with_settings
@@ -35,7 +38,7 @@ def smaller(*words: str, settings: Annotated[Role, Only("slots", without_flag="s
 
 
 def test_flags_stand_where_the_value_stood() -> None:
-    assert list(inspect.signature(command).parameters) == ["port", "fast", "slots", "names", "secret"]
+    assert list(inspect.signature(command).parameters) == ["port", "fast", "slots", "names", "secret", *LOG]
     assert command.__doc__ == "What it is for."
 
 
@@ -50,6 +53,20 @@ def test_a_command_takes_only_the_fields_that_it_names(monkeypatch: pytest.Monke
     monkeypatch.setenv("WAKU_SLOTS", "5")
     monkeypatch.setenv("WAKU_NAME", "a")
     monkeypatch.setenv("WAKU_MADE_UP", "x")
-    assert list(inspect.signature(smaller).parameters) == ["words", "slots"]
+    assert list(inspect.signature(smaller).parameters) == ["words", "slots", *LOG]
     assert smaller("one", "two") == 8
     assert [("one", "two"), Role(slots=5, secret="x")] == TAKEN
+
+
+@pytest.mark.parametrize(("made_by", "level"), [(with_settings, "WARNING"), (server, "INFO")])
+def test_the_log_of_a_command_is_started(made_by: Callable[..., Callable[..., int]], level: str) -> None:
+    levels: list[str] = []
+
+    def looks(*, settings: Role) -> int:
+        levels.append(logging.getLevelName(logging.getLogger().level))
+        return 0
+
+    looks.__annotations__["settings"] = Role
+    made = made_by(looks)
+    assert made() == made(log_level="debug") == 0
+    assert levels == [level, "DEBUG"]

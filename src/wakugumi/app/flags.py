@@ -3,20 +3,26 @@
     @with_settings
     def leader(port: int = 5000, /, *, settings: LeaderSettings) -> int: ...
 
-The command gets the value whole, found by `settings.load`. `Only` names the fields that a command takes.
+The command gets the value whole, found by `settings.load`. `Only` names the fields that a command takes. The flags of
+the log are added, and the log is started.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 from cyclopts import Parameter
 
+from wakugumi.app import logs
+from wakugumi.app.client_settings import LogSettings
 from wakugumi.app.settings import load
 from wakugumi.core.setting import RoleSetting, options_of
+
+_LOG: Final = ""
+"""Name of the settings of the log of a command that has no parameter for them."""
 
 
 class Only(NamedTuple):
@@ -33,7 +39,16 @@ class _Taken(NamedTuple):
 
 
 def with_settings(function: Callable[..., int]) -> Callable[..., int]:
-    """The command with one flag per setting, for cyclopts."""
+    """The command with one flag per setting, for cyclopts. It logs warnings."""
+    return _command(function, quiet=True)
+
+
+def server(function: Callable[..., int]) -> Callable[..., int]:
+    """`with_settings` for a command that serves: its log has what happens."""
+    return _command(function, quiet=False)
+
+
+def _command(function: Callable[..., int], *, quiet: bool) -> Callable[..., int]:
     parameters: list[inspect.Parameter] = []
     taken: dict[str, _Taken] = {}
     hints = get_type_hints(function, include_extras=True)
@@ -49,12 +64,19 @@ def with_settings(function: Callable[..., int]) -> Callable[..., int]:
         flags = only.fields.split()
         taken[name] = _Taken(role, flags, [*flags, *only.without_flag.split()])
         parameters += [_parameter(options[field]) for field in flags]
+    if not any(issubclass(each.role, LogSettings) for each in taken.values()):
+        options = options_of(LogSettings)
+        taken[_LOG] = _Taken(LogSettings, list(options), list(options))
+        parameters += map(_parameter, options.values())
 
     def command(*args: Any, **said: Any) -> int:
-        values = {}
+        values: dict[str, msgspec.Struct] = {}
         for name, (role, flags, fields) in taken.items():
             values[name] = load(role, {field: said.pop(field, None) for field in flags}, fields)
-        return function(*args, **said, **values)
+        for value in values.values():
+            if isinstance(value, LogSettings):
+                logs.start(value, quiet=quiet)
+        return function(*args, **said, **{name: value for name, value in values.items() if name != _LOG})
 
     command.__doc__, command.__name__, command.__module__ = function.__doc__, function.__name__, function.__module__
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

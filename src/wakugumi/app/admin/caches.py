@@ -13,20 +13,19 @@ from typing import Annotated
 
 from cyclopts import Parameter, validators
 
-from wakugumi.app import logs
 from wakugumi.app.admin.ask import answers, ask, ask_each, show_each
 from wakugumi.app.flags import with_settings
 from wakugumi.app.options import Asking
 from wakugumi.app.show.output import (
     ago,
     colour,
+    fields_out,
     is_drawable,
-    json_out,
     line_out,
-    lines_out,
     one,
     say,
     say_error,
+    show,
     size,
     table_out,
 )
@@ -85,7 +84,6 @@ def caches_put(
       waku caches put model-7 weights=run7/w.bin --target 'job.assign.gpu.>' --pin
       waku caches put dataset-v1 data/ --share 0.9 --within 60
     """
-    logs.start(asking, quiet=True)
     how = asking.output
     named = named_contents(files)
     last = ""
@@ -104,13 +102,7 @@ def caches_put(
             )
 
     summary = run(put())
-    match how:
-        case "json":
-            json_out(summary)
-        case "quiet":
-            lines_out([summary.status])
-        case _:
-            lines_out([f"{summary.cache}: {summary.status}, {_counts(summary)}"])
+    show(how, summary, [summary.status], [f"{summary.cache}: {summary.status}, {_counts(summary)}"])
     _say_failures(summary)
     return 0 if summary.is_content else EXIT_JOB_FAILED
 
@@ -127,7 +119,6 @@ def caches_list(
       waku caches list
       waku caches list -o quiet
     """
-    logs.start(asking, quiet=True)
     told = ask_each(qu.AskCaches(limit), an.CachesAnswer, asking)
     show_each(told, asking, _show_caches, lambda answer: [row.cache for row in answer.rows])
     return 0
@@ -142,18 +133,11 @@ def caches_show(cache: str, /, *, asking: Asking) -> int:
     Example:
       waku caches show dataset-v1
     """
-    logs.start(asking, quiet=True)
     try:
         answer = ask(qu.AskCache(_checked(cache)), an.CacheAnswer, asking)
     except Refused as no:
         return _refused(no)
-    match asking.output:
-        case "json":
-            json_out(answer)
-        case "quiet":
-            lines_out([entry.name for entry in answer.entries])
-        case _:
-            _show_cache(answer)
+    show(asking.output, answer, [entry.name for entry in answer.entries], lambda: _show_cache(answer))
     return 0
 
 
@@ -174,7 +158,6 @@ def caches_pin(
       waku caches pin dataset-v1
       waku caches pin dataset-v1 --off
     """
-    logs.start(asking, quiet=True)
     return _do(qu.AskPin(_checked(cache), not off), "may be evicted" if off else "pinned", asking)
 
 
@@ -187,7 +170,6 @@ def caches_drop(cache: str, /, *, asking: Asking) -> int:
     Example:
       waku caches drop dataset-v1
     """
-    logs.start(asking, quiet=True)
     return _do(qu.AskDropCache(_checked(cache)), "dropped", asking)
 
 
@@ -232,15 +214,9 @@ def _do(question: qu.AskPin | qu.AskDropCache, done: str, asking: Asking) -> int
         told = ask_each(question, an.CacheRow, asking)
     except Refused as no:
         return _refused(no)
-    match asking.output:
-        case "json":
-            rows = answers(told)
-            json_out(rows[0] if len(rows) == 1 else rows)
-        case "quiet":
-            lines_out([question.cache])
-        case _:
-            row = answers(told)[0]
-            lines_out([f"{row.cache}: {done}, {one(row.files, 'file')}, {size(row.bytes)}"])
+    row, *more = answers(told)
+    text = f"{row.cache}: {done}, {one(row.files, 'file')}, {size(row.bytes)}"
+    show(asking.output, [row, *more] if more else row, [question.cache], [text])
     return 0
 
 
@@ -310,8 +286,7 @@ def _show_cache(answer: an.CacheAnswer) -> None:
         ("put", f"{ago(row.created_s)}{', pinned' if row.pinned else ''}"),
         ("used", f"{ago(row.used_s)}, {one(row.hits, 'time')}"),
     ]
-    width = max(len(name) for name, _ in rows)
-    lines_out([f"{name:<{width}}  {value}" for name, value in rows])
+    fields_out(rows)
     if answer.entries:
         line_out()
         table_out(

@@ -10,11 +10,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from wakugumi.app import logs
 from wakugumi.app.admin.ask import answers, ask, ask_each, id_of, show_each
 from wakugumi.app.flags import with_settings
 from wakugumi.app.options import Asking
-from wakugumi.app.show.output import ago, duration, json_out, line_out, lines_out, one, say, table_out
+from wakugumi.app.show.output import ago, duration, fields_out, line_out, lines_out, one, say, show, table_out
 from wakugumi.core.leader import answer_records as an
 from wakugumi.core.leader import questions as qu
 from wakugumi.errors import EXIT_NOT_FOUND, ConfigError
@@ -51,7 +50,6 @@ def dead_list(
       waku dead list --reason worker-lost -o quiet
       waku dead list --pattern 'job.assign.calcA.>'
     """
-    logs.start(asking, quiet=True)
     ids = {id_of(job): job for job in jobs}
     question = qu.AskDead(list(ids), pattern, reason, max(limit, len(ids)))
     told = ask_each(question, an.DeadAnswer, asking)
@@ -63,26 +61,14 @@ def dead_list(
 
 
 @with_settings
-def dead_show(
-    job: str,
-    /,
-    *,
-    asking: Asking,
-) -> int:
+def dead_show(job: str, /, *, asking: Asking) -> int:
     """waku dead show ID [OPTIONS]
 
     Example:
       waku dead show monday-run
     """
-    logs.start(asking, quiet=True)
     answer = ask(qu.AskLetter(id_of(job)), an.LetterAnswer, asking)
-    match asking.output:
-        case "json":
-            json_out(answer)
-        case "quiet":
-            lines_out([attempt.outcome for attempt in answer.attempts])
-        case _:
-            _show_letter(answer)
+    show(asking.output, answer, [attempt.outcome for attempt in answer.attempts], lambda: _show_letter(answer))
     return 0
 
 
@@ -104,7 +90,6 @@ def dead_requeue(
       waku dead requeue --reason worker-lost
       waku dead requeue --all
     """
-    logs.start(asking, quiet=True)
     ids = _chosen(jobs, pattern, reason, every, "requeue")
     answer = _do(qu.AskRequeue(list(ids), pattern, reason), "requeued", asking)
     return _show_done(answer, ids, "requeued", asking)
@@ -124,7 +109,6 @@ def dead_drop(
       waku dead drop monday-run
       waku dead drop --pattern 'job.assign.calcA.>' --reason disk
     """
-    logs.start(asking, quiet=True)
     ids = _chosen(jobs, pattern, reason, every, "drop")
     answer = _do(qu.AskDrop(list(ids), pattern, reason), "dropped", asking)
     return _show_done(answer, ids, "dropped", asking)
@@ -161,13 +145,7 @@ def _together(said: Sequence[an.DeadDoneAnswer]) -> an.DeadDoneAnswer:
 
 
 def _show_done(answer: an.DeadDoneAnswer, ids: dict[str, str], done: str, asking: Asking) -> int:
-    match asking.output:
-        case "json":
-            json_out(answer)
-        case "quiet":
-            lines_out([str(answer.done)])
-        case _:
-            lines_out([f"{one(answer.done, 'job')} {done}"])
+    show(asking.output, answer, [str(answer.done)], [f"{one(answer.done, 'job')} {done}"])
     return _say_unknown([ids.get(job, job) for job in answer.unknown])
 
 
@@ -203,8 +181,7 @@ def _show_letter(answer: an.LetterAnswer) -> None:
         ("client", letter.client),
         ("died", f"{ago(letter.dead_s)} by {letter.reason}, after {one(letter.attempts, 'attempt')}"),
     ]
-    width = max(len(name) for name, _ in rows)
-    lines_out([f"{name:<{width}}  {value}" for name, value in rows])
+    fields_out(rows)
     line_out()
     table_out(
         ("#attempt", "worker", "#began", "#took", "outcome"),

@@ -9,21 +9,11 @@ from typing import Annotated, Final
 
 from cyclopts import Parameter
 
-from wakugumi.app import logs
 from wakugumi.app.admin.ask import answers, ask, ask_each, id_of, show_each
 from wakugumi.app.flags import with_settings
 from wakugumi.app.options import UNPACKING, Asking, Unpacking
 from wakugumi.app.show.downloads import ShownTransfer
-from wakugumi.app.show.output import (
-    ago,
-    colour,
-    duration,
-    json_out,
-    lines_out,
-    one,
-    say,
-    table_out,
-)
+from wakugumi.app.show.output import ago, colour, duration, json_out, lines_out, one, say, show, table_out
 from wakugumi.app.show.results import show_results
 from wakugumi.app.stoppable import run
 from wakugumi.app.work.map_output import OutFolder, Record, say_left_out
@@ -66,81 +56,54 @@ def jobs_list(
       waku jobs list --state running
       waku jobs list --client desk-1 -o quiet
     """
-    logs.start(asking, quiet=True)
     told = ask_each(qu.AskJobs(state, client, pattern, limit), an.JobsAnswer, asking)
     show_each(told, asking, _show_newest_jobs, lambda answer: [row.job for row in answer.jobs])
     return 0
 
 
 @with_settings
-def jobs_show(
-    job: str,
-    /,
-    *,
-    asking: Asking,
-) -> int:
+def jobs_show(job: str, /, *, asking: Asking) -> int:
     """waku jobs show ID [OPTIONS]
 
     Example:
       waku jobs show monday-run
     """
-    logs.start(asking, quiet=True)
     row = ask(qu.AskJob(id_of(job)), an.JobRow, asking)
-    match asking.output:
-        case "json":
-            json_out(row)
-        case "quiet":
-            lines_out([row.state])
-        case _:
-            _show_jobs([row])
+    show(asking.output, row, [row.state], lambda: _show_jobs([row]))
     return 0
 
 
 @with_settings
-def jobs_story(
-    job: str,
-    /,
-    *,
-    asking: Asking,
-) -> int:
+def jobs_story(job: str, /, *, asking: Asking) -> int:
     """waku jobs story ID [OPTIONS]
 
     Example:
       waku jobs story monday-run
     """
-    logs.start(asking, quiet=True)
     answer = ask(qu.AskStory(id_of(job)), an.StoryAnswer, asking)
-    match asking.output:
-        case "json":
-            json_out(answer)
-        case "quiet":
-            lines_out([line.what for line in answer.story])
-        case _:
-            table_out(("#when", "what"), [(ago(line.ago_s), line.what) for line in answer.story])
+    show(
+        asking.output,
+        answer,
+        [line.what for line in answer.story],
+        lambda: table_out(("#when", "what"), [(ago(line.ago_s), line.what) for line in answer.story]),
+    )
     return 0
 
 
 @with_settings
-def jobs_explain(
-    job: str,
-    /,
-    *,
-    asking: Asking,
-) -> int:
+def jobs_explain(job: str, /, *, asking: Asking) -> int:
     """waku jobs explain ID [OPTIONS]
 
     Example:
       waku jobs explain monday-run
     """
-    logs.start(asking, quiet=True)
     answer = ask(qu.AskExplain(id_of(job)), an.ExplainAnswer, asking)
-    match asking.output:
-        case "json":
-            json_out(answer)
-        case "quiet":
-            lines_out(answer.reasons[:1])
-        case _:
-            lines_out([f"{answer.state}: {answer.reasons[0]}", *(f"  also: {reason}" for reason in answer.reasons[1:])])
+    show(
+        asking.output,
+        answer,
+        answer.reasons[:1],
+        [f"{answer.state}: {answer.reasons[0]}", *(f"  also: {reason}" for reason in answer.reasons[1:])],
+    )
     return 0
 
 
@@ -170,7 +133,6 @@ def jobs_cancel(
       waku jobs cancel --client gone-for-good --forget
       waku jobs cancel --pattern 'job.assign.calcA.>'
     """
-    logs.start(asking, quiet=True)
     if not jobs and not client and not pattern:
         raise ConfigError("no jobs to cancel are named", "name ids, --client or --pattern")
     ids = {id_of(job): job for job in jobs}
@@ -207,7 +169,6 @@ def jobs_wait(
       waku jobs wait monday-run
       waku jobs wait monday-run --out results --wait 60
     """
-    logs.start(asking, quiet=True)
     how = asking.output
     results = run(_wait(asking, [job, *more], wait))
     kept = [True]

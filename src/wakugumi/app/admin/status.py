@@ -7,19 +7,10 @@ from typing import Final
 
 import msgspec
 
-from wakugumi.app import logs
 from wakugumi.app.admin.ask import ask_each, show_each
 from wakugumi.app.flags import with_settings
 from wakugumi.app.options import Asking
-from wakugumi.app.show.output import (
-    duration,
-    line_out,
-    lines_out,
-    one,
-    size,
-    spread,
-    table_out,
-)
+from wakugumi.app.show.output import duration, fields_out, line_out, one, size, spread, table_out
 from wakugumi.core.leader import answer_records as an
 from wakugumi.core.leader import questions as qu
 from wakugumi.errors import PeerError, Refused
@@ -36,7 +27,6 @@ def status(*, asking: Asking) -> int:
       waku status
       waku status --leader grid:5000 -o json
     """
-    logs.start(asking, quiet=True)
     how = asking.output
     told = ask_each(qu.AskStatus(), an.StatusAnswer, asking)
     kept = {} if how == "quiet" else _kept(asking)
@@ -62,8 +52,7 @@ def _show_status(answer: an.StatusAnswer) -> None:
     ]
     if answer.letters:
         rows.append(("dead letters", f"{answer.letters:,}: see `waku dead list`"))
-    width = max(len(name) for name, _ in rows)
-    lines_out([f"{name:<{width}}  {value}" for name, value in rows])
+    fields_out(rows)
     if answer.subjects:
         line_out()
         rows_by_subject = [

@@ -8,12 +8,11 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from wakugumi.adapters.journal import maintenance
-from wakugumi.app import logs
 from wakugumi.app.client_settings import LEADER_HERE, ClientSettings
 from wakugumi.app.flags import Only, with_settings
 from wakugumi.app.options import Shown
 from wakugumi.app.settings import state_folder
-from wakugumi.app.show.output import json_out, lines_out, one, say, size, table_out
+from wakugumi.app.show.output import json_out, lines_out, one, say, show, size, table_out
 from wakugumi.errors import EXIT_JOB_FAILED, ConfigError
 
 SHOWN_MAX = 10
@@ -33,7 +32,6 @@ def store_check(folder: Folder = None, /, *, asking: WithState) -> int:
       waku store check
       waku store check /var/lib/wakugumi -o json
     """
-    logs.start(asking, quiet=True)
     report = maintenance.check(_folder(folder, asking))
     match asking.output:
         case "json":
@@ -59,15 +57,8 @@ def store_backup(folder: str, file: str, /, *, asking: Shown) -> int:
     Example:
       waku store backup /var/lib/wakugumi monday.sqlite
     """
-    logs.start(asking, quiet=True)
     count = maintenance.backup(Path(folder), Path(file))
-    match asking.output:
-        case "json":
-            json_out({"file": file, "bytes": count})
-        case "quiet":
-            lines_out([file])
-        case _:
-            lines_out([f"{file}: {size(count)}"])
+    show(asking.output, {"file": file, "bytes": count}, [file], [f"{file}: {size(count)}"])
     return 0
 
 
@@ -81,15 +72,8 @@ def store_repair(folder: Folder = None, /, *, asking: WithState) -> int:
     Example:
       waku store repair /var/lib/wakugumi
     """
-    logs.start(asking, quiet=True)
     done = maintenance.repair(_folder(folder, asking))
-    match asking.output:
-        case "json":
-            json_out(done)
-        case "quiet":
-            lines_out(done.found.lost_jobs)
-        case _:
-            _tell(done)
+    show(asking.output, done, done.found.lost_jobs, lambda: _tell(done))
     return 0
 
 

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from wakugumi.app import logs
 from wakugumi.app.admin.ask import ask, ask_each, show_each
 from wakugumi.app.flags import with_settings
 from wakugumi.app.options import Asking
-from wakugumi.app.show.output import (
-    ago,
-    json_out,
-    lines_out,
-    say,
-    table_out,
-)
+from wakugumi.app.show.output import ago, say, show, table_out
 from wakugumi.core.leader import answer_records as an
 from wakugumi.core.leader import questions as qu
 
@@ -24,7 +17,6 @@ def workers_list(*, asking: Asking) -> int:
     Example:
       waku workers list
     """
-    logs.start(asking, quiet=True)
     told = ask_each(qu.AskWorkers(), an.WorkersAnswer, asking)
     show_each(
         told,
@@ -36,45 +28,27 @@ def workers_list(*, asking: Asking) -> int:
 
 
 @with_settings
-def workers_drain(
-    worker: str,
-    /,
-    *,
-    asking: Asking,
-) -> int:
+def workers_drain(worker: str, /, *, asking: Asking) -> int:
     """waku workers drain WORKER [OPTIONS]
 
     Example:
       waku workers drain rack1-7
     """
-    logs.start(asking, quiet=True)
     return _show_worker(ask(qu.AskDrain(worker), an.WorkerRow, asking), asking)
 
 
 @with_settings
-def workers_resume(
-    worker: str,
-    /,
-    *,
-    asking: Asking,
-) -> int:
+def workers_resume(worker: str, /, *, asking: Asking) -> int:
     """waku workers resume WORKER [OPTIONS]
 
     Example:
       waku workers resume rack1-7
     """
-    logs.start(asking, quiet=True)
     return _show_worker(ask(qu.AskResume(worker), an.WorkerRow, asking), asking)
 
 
 def _show_worker(row: an.WorkerRow, asking: Asking) -> int:
-    match asking.output:
-        case "json":
-            json_out(row)
-        case "quiet":
-            lines_out([row.worker])
-        case _:
-            _show_workers([row])
+    show(asking.output, row, [row.worker], lambda: _show_workers([row]))
     return 0
 
 

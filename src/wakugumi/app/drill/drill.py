@@ -24,7 +24,7 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 from cyclopts import Parameter
 
-from wakugumi.app import EXIT_INTERRUPTED, logs
+from wakugumi.app import EXIT_INTERRUPTED
 from wakugumi.app.drill import marks as dm
 from wakugumi.app.drill.client import Orders
 from wakugumi.app.drill.fleet import CLIENT, KINDS, LEADER, Fleet, Member, State, grid_fleet
@@ -36,7 +36,7 @@ from wakugumi.app.flags import with_settings
 from wakugumi.app.options import Shown
 from wakugumi.app.serve.guarded import guarded
 from wakugumi.app.serve.tiers import GROUPS_MAX, NODES_MAX
-from wakugumi.app.show.output import colour, duration, json_out, lines_out, one, say, table_out
+from wakugumi.app.show.output import colour, duration, one, say, show, table_out
 from wakugumi.app.show.progress import Tally, progress
 from wakugumi.app.stoppable import Stopped, run
 from wakugumi.errors import EXIT_JOB_FAILED, ConfigError
@@ -132,7 +132,6 @@ def drill(
       waku drill --groups 2 --nodes 2 --jobs 1000
       waku drill --leader-memory --kill leader      what a leader without a journal loses
     """
-    logs.start(asking, quiet=True)
     if sys.platform != "linux":
         raise ConfigError("a drill needs Linux: it finds and stops processes through /proc")
     wanted = DrillOptions(
@@ -184,14 +183,10 @@ def _passes(wanted: DrillOptions, folder: Path) -> bool:
     """Run the drill, and show its outcome. Raises Stopped."""
     found = run(TierDrill(wanted, folder).run()) if wanted.groups else _Drill(wanted, folder).found()
     wrong = found.wrong
-    match wanted.output:
-        case "json":
-            seed = msgspec.UNSET if wanted.groups else wanted.seed
-            json_out(DrillReport(not wrong, wrong, seed, str(folder) if wanted.keep or wrong else "", found))
-        case "quiet":
-            lines_out([str(number) for number in found.lost])
-        case _:
-            table_out(("what", "#number", "meaning"), found.rows())
+    seed = msgspec.UNSET if wanted.groups else wanted.seed
+    report = DrillReport(not wrong, wrong, seed, str(folder) if wanted.keep or wrong else "", found)
+    titles = ("what", "#number", "meaning")
+    show(wanted.output, report, [str(number) for number in found.lost], lambda: table_out(titles, found.rows()))
     say()
     for sentence in found.notes:
         say(colour("note:", "yellow"), sentence)

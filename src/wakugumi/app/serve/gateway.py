@@ -21,9 +21,7 @@ from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.machine.open_files import raise_open_files
 from wakugumi.adapters.net.address import Address
 from wakugumi.adapters.programs.linux import hide_from_programs
-from wakugumi.app import logs
-from wakugumi.app.client_settings import LogSettings
-from wakugumi.app.flags import with_settings
+from wakugumi.app.flags import server
 from wakugumi.app.serve.binding import binding, names_for
 from wakugumi.app.serve.stops import Stops
 from wakugumi.app.settings import state_folder
@@ -39,8 +37,8 @@ log = logging.getLogger("wakugumi.app")
 PORT: Final = 5000
 
 
-@with_settings
-def gateway(port: int = PORT, /, *, settings: GatewaySettings, logged: LogSettings) -> int:
+@server
+def gateway(port: int = PORT, /, *, settings: GatewaySettings) -> int:
     """waku gateway [PORT] --group NAME=URL[,zone=Z][,weight=N]… [OPTIONS]
 
     PORT is 5000 by default. A job goes to the best group, and to the next one when that is full or gone; its answer is
@@ -52,7 +50,6 @@ def gateway(port: int = PORT, /, *, settings: GatewaySettings, logged: LogSettin
       waku gateway 5001 --group a=http://a:5081,zone=east --zone east --choice near
       waku gateway 5002 --group a=http://a:5081,weight=2 --state /srv/gateway
     """
-    logs.start(logged)
     hide_from_programs()
     where = binding(settings.host, port, allow_open=settings.allow_open)
     names, zone = names_for(settings.names, settings.host), settings.zone

@@ -17,9 +17,7 @@ from wakugumi.adapters.machine.memory import memory_room
 from wakugumi.adapters.machine.open_files import raise_open_files
 from wakugumi.adapters.net.address import Address
 from wakugumi.adapters.programs.linux import hide_from_programs
-from wakugumi.app import logs
-from wakugumi.app.client_settings import LogSettings
-from wakugumi.app.flags import with_settings
+from wakugumi.app.flags import server
 from wakugumi.app.serve.binding import binding, names_for
 from wakugumi.app.serve.leader_blobs import leader_blobs
 from wakugumi.app.serve.leader_nodes import check_nodes, nodes_of
@@ -46,8 +44,8 @@ class NoJournal(NamedTuple):
     why: str
 
 
-@with_settings
-def leader(port: int = PORT, /, *, settings: LeaderSettings, logged: LogSettings) -> int:
+@server
+def leader(port: int = PORT, /, *, settings: LeaderSettings) -> int:
     """waku leader [PORT] [--state DIR | --memory] [--policy [PATTERN=]NAME]… [--program NAME] [--host HOST] [OPTIONS]
 
     Accepted jobs survive it, also kill -9 and power loss: they stand in a journal in --state DIR, and the next leader
@@ -76,7 +74,6 @@ def leader(port: int = PORT, /, *, settings: LeaderSettings, logged: LogSettings
       waku leader 5081 --program pricer         then: curl -F file=@in.csv -o out.zip localhost:5081/dispatch/night-7
       waku leader 5000 --host 10.0.0.1 --allow-open
     """
-    logs.start(logged)
     hide_from_programs()
     check_nodes(settings)
     state = prepared(settings, port)

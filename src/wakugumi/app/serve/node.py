@@ -15,9 +15,7 @@ from wakugumi.adapters.net.address import Address, check_binding, parse_address
 from wakugumi.adapters.programs.default_command import DefaultCommand, parse_command
 from wakugumi.adapters.programs.linux import hide_from_programs
 from wakugumi.adapters.programs.named_programs import Programs
-from wakugumi.app import logs
-from wakugumi.app.client_settings import LogSettings
-from wakugumi.app.flags import with_settings
+from wakugumi.app.flags import server
 from wakugumi.app.program_settings import ProgramSettings
 from wakugumi.app.serve.binding import names_for
 from wakugumi.app.serve.guarded import guarded
@@ -38,8 +36,8 @@ log = logging.getLogger("wakugumi.app")
 SAME: Final = "same"
 
 
-@with_settings
-def node(*, settings: NodeSettings, programs: ProgramSettings, logged: LogSettings) -> int:
+@server
+def node(*, settings: NodeSettings, programs: ProgramSettings) -> int:
     """waku node [--program NAME | --command 'NAME {input}'] [--programs DIR] [--http PORT] [--lines PORT] [OPTIONS]
 
     A job is an id and one file. POST /run/{id} with the file as a form answers with a ZIP of what the program made; so
@@ -57,7 +55,6 @@ def node(*, settings: NodeSettings, programs: ProgramSettings, logged: LogSettin
       waku node --program pricer --http 8080 --lines 8080
       waku node --program pricer --leader grid:5000 --pattern calcA
     """
-    logs.start(logged)
     hide_from_programs()
     names_for(settings.names, settings.host)
     tls = _tls(settings)

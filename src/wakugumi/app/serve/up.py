@@ -13,9 +13,8 @@ from wakugumi.adapters.loop.event_loop import run
 from wakugumi.adapters.net.address import Address, is_loopback
 from wakugumi.adapters.programs.linux import hide_from_programs
 from wakugumi.adapters.programs.named_programs import Programs
-from wakugumi.app import logs
 from wakugumi.app.client_settings import LogSettings
-from wakugumi.app.flags import Only, with_settings
+from wakugumi.app.flags import Only, server
 from wakugumi.app.program_settings import ProgramSettings
 from wakugumi.app.serve.guarded import guarded
 from wakugumi.app.serve.leader import PORT, NoJournal, drain, leading, listen, prepared
@@ -40,7 +39,7 @@ UpLeader = Annotated[
 UpWorker = Annotated[WorkerSettings, Only("programs jobs slots cpu_cap cache cache_bytes copy_program")]
 
 
-@with_settings
+@server
 def up(
     port: int = PORT,
     /,
@@ -67,7 +66,6 @@ def up(
       waku up --programs ./bin --groups 2 --nodes 2
       waku up 5000 --slots 8 --host 0.0.0.0 --allow-open
     """
-    logs.start(logged)
     hide_from_programs()
     state = prepared(leader, port)
     if groups is not None:

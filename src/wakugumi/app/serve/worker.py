@@ -12,9 +12,7 @@ from wakugumi.adapters.machine.open_files import open_files_max, raise_open_file
 from wakugumi.adapters.machine.usable_cpus import usable_cpus
 from wakugumi.adapters.net.address import Address
 from wakugumi.adapters.programs.linux import hide_from_programs
-from wakugumi.app import logs
-from wakugumi.app.client_settings import LogSettings
-from wakugumi.app.flags import with_settings
+from wakugumi.app.flags import server
 from wakugumi.app.program_settings import ProgramSettings
 from wakugumi.app.serve.binding import check_port
 from wakugumi.app.serve.guarded import guarded
@@ -29,7 +27,7 @@ log = logging.getLogger("wakugumi.app")
 S = TypeVar("S", bound=RunnerSettings)
 
 
-@with_settings
+@server
 def worker(
     host: str,
     port: int,
@@ -38,7 +36,6 @@ def worker(
     *,
     settings: WorkerSettings,
     programs: ProgramSettings,
-    logged: LogSettings,
 ) -> int:
     """waku worker HOST PORT [PATTERN] [--programs DIR] [--slots N] [OPTIONS]
 
@@ -50,7 +47,6 @@ def worker(
       waku worker 127.0.0.1 5000 --programs ./bin
       waku worker grid 5000 groupA --slots 8 --name rack1-7
     """
-    logs.start(logged)
     hide_from_programs()
     check_ports(settings)
     settings = replace(settings, leader=Address(host, check_port(port, least=1)), patterns=pattern)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, TypeAlias
 
 from wakugumi.core.visible_text import visible, visible_json
@@ -25,31 +25,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from wakugumi.core.leader.answer_records import Spread
-
-__all__ = [
-    "Part",
-    "ago",
-    "brief",
-    "colour",
-    "console",
-    "draw_over",
-    "duration",
-    "is_drawable",
-    "json_line_out",
-    "json_out",
-    "line_out",
-    "lines_out",
-    "one",
-    "program_out",
-    "rich_line",
-    "say",
-    "say_error",
-    "say_lines",
-    "show_cursor",
-    "size",
-    "spread",
-    "table_out",
-]
 
 _STYLES: Final = {
     "ok": "green",
@@ -134,6 +109,24 @@ def line_out(*parts: Part, flush: bool = False) -> None:
 def lines_out(lines: Sequence[str], *, flush: bool = False) -> None:
     if lines:
         print("\n".join(visible(line, _KEPT) for line in lines), flush=flush)
+
+
+def fields_out(rows: Sequence[tuple[str, str]]) -> None:
+    """Names and values, the values in one column."""
+    width = max(len(name) for name, _ in rows)
+    lines_out([f"{name:<{width}}  {value}" for name, value in rows])
+
+
+def show(how: str, record: Any, quiet: Sequence[str], table: Callable[[], None] | Sequence[str]) -> None:
+    """A record in the form that was asked for: as JSON, as its quiet lines, or as a table or lines for people."""
+    if how == "json":
+        json_out(record)
+    elif how == "quiet":
+        lines_out(quiet)
+    elif callable(table):
+        table()
+    else:
+        lines_out(table)
 
 
 def program_out(stream: TextIO | None, text: str) -> None:

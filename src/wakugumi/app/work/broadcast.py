@@ -7,7 +7,6 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter, validators
 
-from wakugumi.app import logs
 from wakugumi.app.flags import with_settings
 from wakugumi.app.options import ProgramArgs, ProgramName, Submitting
 from wakugumi.app.show.output import colour, duration, json_out, line_out, lines_out, one, say, say_error, size
@@ -68,7 +67,6 @@ def broadcast(
       waku broadcast refresh --subject calcA --within 10
       waku broadcast version -o json -- --short
     """
-    logs.start(client, quiet=True)
     how = client.output
     options = job.options(program_args)
     results: list[Result] = []

@@ -19,7 +19,6 @@ from typing import Annotated, Final
 import msgspec
 from cyclopts import Parameter
 
-from wakugumi.app import logs
 from wakugumi.app.client_settings import ClientSettings
 from wakugumi.app.flags import Only, with_settings
 from wakugumi.app.show.output import colour, say, table_out
@@ -74,7 +73,6 @@ def demo(
     Example:
       waku demo
     """
-    logs.start(client, quiet=True)
     place = Path(out)
     program, count = _set_up(place)
     say(f"{count} options in {place / 'inputs'}; the program is {program}")

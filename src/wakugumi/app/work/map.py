@@ -23,7 +23,7 @@ from cyclopts import Parameter
 
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.loop.threads import beside
-from wakugumi.app import EXIT_INTERRUPTED, logs
+from wakugumi.app import EXIT_INTERRUPTED
 from wakugumi.app.client_settings import CONNECTION, ClientSettings
 from wakugumi.app.flags import Only, with_settings
 from wakugumi.app.options import (
@@ -118,7 +118,6 @@ def map_inputs(
       waku map calcA inputs/ --leader grid:5000 --cap 200
       waku map calcA inputs/ --leader a:5000,b:5000,c:5000
     """
-    logs.start(client, quiet=True)
     options = job.options()
     place = choose(program, client)
     job_slots = options.get("slots") or 1

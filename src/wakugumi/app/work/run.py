@@ -6,7 +6,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from wakugumi.app import logs
 from wakugumi.app.client_settings import CONNECTION, ClientSettings
 from wakugumi.app.flags import Only, with_settings
 from wakugumi.app.options import (
@@ -47,7 +46,6 @@ def run(
       waku run calcA --file input.txt --leader grid:5000 --timeout 60
       waku run calcA --cached dataset-v1/a.bin -- a.bin
     """
-    logs.start(client, quiet=True)
     options = job.options(program_args)
     slots = options.get("slots") or 1
     place = choose(program, client, slots)

@@ -9,7 +9,6 @@ from cyclopts import Parameter
 from msgspec.structs import replace
 
 from wakugumi.adapters.net.address import Address, parse_addresses
-from wakugumi.app import logs
 from wakugumi.app.client_settings import ClientSettings
 from wakugumi.app.flags import Only, with_settings
 from wakugumi.app.options import ProgramArgs
@@ -58,7 +57,6 @@ def client(
       waku client 127.0.0.1 5000 desk-1
       waku client 127.0.0.1 5000 desk-1 8 --program calcB --count 100
     """
-    logs.start(asking, quiet=True)
     tasks = _tasks(count, program_args)
     return _run([Address(host, port)], client_id, desired, program, tasks, job.options(), asking)
 
@@ -83,7 +81,6 @@ def clientx(
       waku clientx desk-1 127.0.0.1:5000 12
       waku clientx desk-1 a:5000 b:5000 c:5000 12 --count 100
     """
-    logs.start(asking, quiet=True)
     leaders, total = list(words), None
     if leaders and leaders[-1].isdecimal():
         total = int(leaders.pop())

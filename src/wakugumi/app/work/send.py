@@ -16,8 +16,7 @@ from cyclopts import Parameter
 
 from wakugumi.adapters.lines.client import send_job
 from wakugumi.adapters.net.address import Address, parse_address
-from wakugumi.app import logs, stoppable
-from wakugumi.app.client_settings import LogSettings
+from wakugumi.app import stoppable
 from wakugumi.app.flags import with_settings
 from wakugumi.app.show.output import line_out, say
 from wakugumi.core.ids import job_id_from_name
@@ -74,7 +73,6 @@ def send(
     ca: Ca = None,
     cert: Cert = None,
     key: Key = None,
-    logged: LogSettings,
 ) -> int:
     """waku send HOST:PORT… FILE [--id ID] [--out FILE] [--wait S] [--tls] [OPTIONS]
 
@@ -86,7 +84,6 @@ def send(
       waku send a:9099 b:9099 input.txt --id night-7 --wait 60
       waku send a:9099 input.txt --ca ca.pem --cert me.pem
     """
-    logs.start(logged, quiet=True)
     if len(words) < 2:
         raise ConfigError("a node's address and a file are needed", "write waku send HOST:PORT FILE")
     addresses = [parse_address(word, PORT) for word in words[:-1]]

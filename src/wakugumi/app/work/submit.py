@@ -8,7 +8,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from wakugumi.app import logs
 from wakugumi.app.flags import with_settings
 from wakugumi.app.options import ProgramArgs, ProgramName, Submitting
 from wakugumi.app.show.output import json_out, lines_out
@@ -44,7 +43,6 @@ def submit(
       waku submit calcA --priority 10 --job-slots 4
       waku jobs wait "$(waku submit calcA)"
     """
-    logs.start(client, quiet=True)
     if count < 1 or (job_id is not None and count > 1):
         raise ConfigError(f"--count is {count}, and must be 1 or more; with --id only 1")
     how = client.output
