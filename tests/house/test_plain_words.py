@@ -32,8 +32,6 @@ ALLOWED: dict[str, tuple[int, int, int]] = {
     "adapters/programs": (34, 1, 0),
     "core/leader": (15, 0, 0),
     "roles/leader": (64, 1, 0),
-    "wire": (21, 0, 0),
-    "wire/messages": (11, 0, 0),
 }
 """Sentences that open badly, defaults without a number, and docstrings of attributes that lean on a neighbour."""
 

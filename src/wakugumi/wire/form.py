@@ -1,7 +1,7 @@
-"""Which files does a `multipart/form-data` body hold? (RFC 7578) Events as the bytes come.
+"""Which files does a `multipart/form-data` body hold? (RFC 7578) Events as the bytes arrive.
 
-The library `multipart` cuts the body into parts and keeps no more than what may be the beginning of a boundary; what
-the head of a part may say is decided here.
+The library `multipart` cuts the body into parts and keeps only bytes that may begin a boundary; this file checks the
+heads of parts.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ class FormPart(NamedTuple):
     """A part begins."""
 
     name: str
-    """Of its field."""
+    """Name of the field."""
     file_name: str | None
-    """As its sender calls it, percent-decoded and otherwise unchecked."""
+    """Name given by the sender, percent-decoded and otherwise unchecked."""
 
 
 class Data(NamedTuple):
-    """A piece of its content."""
+    """A piece of the part's content."""
 
     data: bytes
 
 
 class End(NamedTuple):
-    """The part is whole."""
+    """The part is complete."""
 
 
 Event: TypeAlias = FormPart | Data | End
@@ -43,23 +43,23 @@ _BOUNDARY: Final = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./
 _TYPE: Final = re.compile(r"\s*multipart/form-data\s*(?=;)", re.IGNORECASE)
 _PARAMETER: Final = re.compile(r"""\s*;\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]*))""")
 _ESCAPED: Final = re.compile(r'\\(["\\])')
-"""Clients write a backslash before a quotation mark, and some before another one; anywhere else it is itself."""
+"""Clients write a backslash before a quotation mark, some also before a backslash; elsewhere it is literal."""
 _PLAIN_ENCODINGS: Final = frozenset({"7bit", "8bit", "binary"})
 
 
 class Multipart:
-    """One body. What it raises is Refused (`bad-request`, or `bad-name`), and then it is of no more use."""
+    """One body. Raises Refused (`bad-request` or `bad-name`), and is unusable afterwards."""
 
     def __init__(self, boundary: bytes) -> None:
         self._parser = PushMultipartParser(boundary, max_header_size=PART_HEAD_BYTES_MAX)
         self._delimiter = b"\r\n--" + boundary
         self._before: bytes | None = b"\r\n"
-        """All that came before the first delimiter, which needs no line before it: so we think one up."""
+        """Bytes before the first delimiter. A line break is put before them, because the first delimiter needs none."""
 
     def feed(self, data: bytes) -> list[Event]:
-        """What the next bytes hold. Raises Refused."""
+        """Events of the next bytes. Raises Refused."""
         if self._before is not None:
-            # The library would drop any amount of it, and see another beginning where the bytes are cut otherwise.
+            # The library would drop any number of bytes here, and find another beginning if they were cut differently.
             data = self._before + data
             begins = data.find(self._delimiter)
             if begins < 0:
@@ -69,26 +69,26 @@ class Multipart:
                 return []
             data, self._before = data[begins + 2 :], None
         try:
-            return [_event(told) for told in self._parser.parse(data)] if data else []
+            return [_event(segment) for segment in self._parser.parse(data)] if data else []
         except MultipartError as error:
             raise _bad(f"the form is broken: {error}"[:300]) from None
 
     def finish(self) -> None:
-        """There is no more. Raises Refused if the last delimiter is missing."""
+        """The body has ended. Raises Refused if the last delimiter is missing."""
         try:
             self._parser.close()
         except MultipartError:
             raise _bad("the body ends before its last boundary") from None
 
 
-def _event(told: MultipartSegment | bytes | bytearray | None) -> Event:
-    if told is None:
+def _event(segment: MultipartSegment | bytes | bytearray | None) -> Event:
+    if segment is None:
         return END
-    return _part(told.headerlist) if isinstance(told, MultipartSegment) else Data(bytes(told))
+    return _part(segment.headerlist) if isinstance(segment, MultipartSegment) else Data(bytes(segment))
 
 
 def boundary_of(content_type: str | None) -> bytes:
-    """What stands between the parts. Raises Refused if there is no such body, or its boundary is no good one."""
+    """The boundary between the parts. Raises Refused for another type of body, or an invalid boundary."""
     found = _TYPE.match(content_type or "")
     if content_type is None or found is None:
         what = "nothing" if content_type is None else repr(content_type[:80])
@@ -100,14 +100,14 @@ def boundary_of(content_type: str | None) -> bytes:
 
 
 def encode_head(boundary: bytes, name: str, file_name: str) -> bytes:
-    """What stands before the content of the first part, if it is ours."""
+    """Bytes before the content of a form with one file."""
     disposition = f'form-data; name="{percent_encoded(name)}"; filename="{percent_encoded(file_name)}"'
     text = f"\r\nContent-Disposition: {disposition}\r\nContent-Type: application/octet-stream\r\n\r\n"
     return b"--" + boundary + text.encode("ascii")
 
 
 def encode_tail(boundary: bytes) -> bytes:
-    """What stands behind the content of the last part."""
+    """Bytes after the content of the last part."""
     return b"\r\n--" + boundary + b"--\r\n"
 
 

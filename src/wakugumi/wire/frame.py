@@ -3,7 +3,7 @@
     len:4 | type:1 | msgId:16 | corrId:16 | subjectLen:2 | subject | payloadLen:4 | payload      little-endian
 
 `len` counts every byte after itself and is at most 4 MiB, so the fourth byte of every frame is 0. The decoder holds at
-most one unfinished frame, and any split of the same bytes gives the same frames. What is inside them: `message`.
+most one unfinished frame, and any split of the same bytes gives the same frames. `messages` reads the payloads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CACHE_ACK: Final = 7
 HELLO_CLIENT: Final = 9
 HELLO_WORKER: Final = 10
 
-# From here on Wakugumi's own: sent only to peers that asked for them in their hello (F4).
+# Types of Wakugumi's own: sent only to peers that asked for them in their hello (F4).
 WELCOME: Final = 16
 RECEIPT: Final = 17
 REFUSAL: Final = 18
@@ -87,13 +87,13 @@ _HEAD: Final = Packing("<IB16s16sH")
 _LENGTH: Final = Packing("<I")
 _HEAD_NO_SUBJECT: Final = Packing("<IB16s16sHI")
 _AFTER_LENGTH: Final = 1 + 16 + 16 + 2 + 4
-"""Bytes that `len` counts besides subject and payload."""
+"""Bytes counted by `len` besides subject and payload."""
 _LEAST: Final = 4 + _AFTER_LENGTH
-"""The smallest frame."""
+"""Bytes of the smallest frame."""
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """One message as it stands on the wire, the ids in .NET byte order (F2)."""
+    """One message on the wire, its ids in .NET byte order (F2)."""
 
     type: int
     msg_id: bytes = NO_ID
@@ -103,8 +103,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
 
 def encode(kind: int, msg_id: bytes = NO_ID, corr_id: bytes = NO_ID, subject: str = "", payload: bytes = b"") -> bytes:
-    """The bytes of one frame. Ids are 16 bytes; what does not fit a frame is the caller's mistake. In the order of
-    their places the arguments cost less than by their names."""
+    """The bytes of one frame. Ids have 16 bytes. Positional arguments are faster. Raises ValueError if too large."""
     size = len(payload)
     if not subject:
         if size > FRAME_BYTES_MAX - _AFTER_LENGTH:
@@ -118,44 +117,44 @@ def encode(kind: int, msg_id: bytes = NO_ID, corr_id: bytes = NO_ID, subject: st
 
 
 def payload_max(subject: str) -> int:
-    """How many bytes of payload fit a frame beside this subject."""
+    """Bytes of payload that fit a frame with this subject."""
     return FRAME_BYTES_MAX - _AFTER_LENGTH - len(subject.encode())
 
 
 class Decoder:
-    """Cuts a stream of bytes into frames. After a PeerError it is broken for good, as its connection is."""
+    """Cuts a stream of bytes into frames. After a PeerError the decoder and its connection are unusable."""
 
     def __init__(self, limit: int = FIRST_FRAME_BYTES_MAX) -> None:
         self.limit = limit
-        """What `len` may say; raised to FRAME_BYTES_MAX once the peer has said who it is."""
+        """Maximum of `len`; raised to FRAME_BYTES_MAX by `trust`."""
         self._parts: list[bytes] = []
         self._held = 0
         self._needed = 4
         self._broken = ""
         self.unfinished_no = 0
-        """Another number, another unfinished frame."""
+        """Changes with each new unfinished frame."""
 
     def trust(self) -> None:
-        """The first frame was a good hello: frames may now have their full size."""
+        """The first frame was a valid hello: frames may now have their full size."""
         self.limit = FRAME_BYTES_MAX
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of a frame that has begun and not ended."""
+        """Received bytes of an unfinished frame."""
         return self._held
 
     @property
     def needed_bytes(self) -> int:
-        """How many that frame will have; 4 while that is not known."""
+        """Size of the unfinished frame; 4 while unknown."""
         return self._needed
 
     def forget(self) -> None:
-        """Nothing more comes: let go of the unfinished frame."""
+        """The connection has ended: drop the unfinished frame."""
         self._parts.clear()
         self._held = 0
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Yield every frame that `data` completes, in order. Raises PeerError at the first byte that cannot be."""
+        """Yield every frame that `data` completes, in order. Raises PeerError at the first invalid byte."""
         if self._broken:
             raise PeerError(self._broken)
         if self._held:
@@ -169,7 +168,7 @@ class Decoder:
         unpack, limit = _HEAD_NO_SUBJECT.unpack_from, self.limit
         try:
             while end - at >= _LEAST:
-                # Without a subject the head is whole; with one, the last number is read again from behind it.
+                # Without a subject the head is complete; with one, the payload's length is read again from behind it.
                 length, kind, msg_id, corr_id, subject_size, payload_size = unpack(data, at)
                 if length > limit or length < _AFTER_LENGTH:
                     raise PeerError(_why_length(data[at : at + 4], length, limit))
@@ -192,7 +191,7 @@ class Decoder:
                     raise PeerError(_why_length(data[at : at + 4], length, limit))
         except PeerError as error:
             self._broken = str(error)
-            at = end  # What follows a broken frame means nothing.
+            at = end  # Bytes after a broken frame mean nothing.
             raise
         finally:
             if at:
@@ -205,7 +204,7 @@ class Decoder:
 
 
 def _subject(data: bytes, payload_at: int, stop: int, size: int) -> tuple[str, int]:
-    """A frame's subject, and what stands behind it as the payload's length."""
+    """A frame's subject, and the payload's length behind it."""
     if payload_at > stop:
         raise PeerError(f"inconsistent frame: a subject of {size} bytes does not fit its length")
     try:

@@ -1,4 +1,4 @@
-"""What may be asked of a job? Each option once: its name, type, help, bounds, flag and form parameter.
+"""Which options does a job have? Each option once: its name, type, help, bounds, flag and form parameter.
 
     Python    submit(…, priority=7)    `JobOptions`, for type checkers and `help` (`roles/client/job_spec.py`)
     shell     --priority 7             flags made from the rows (`app/work/job_flags.py`)
@@ -9,7 +9,7 @@ A new option is one row here, and its field in `JobRequest`, whose bytes are a c
 None is not given.
 """
 
-# No `from __future__ import annotations`: the rows are read from the annotations as they stand, without an `eval`.
+# No `from __future__ import annotations`: the rows are read from the annotations without an `eval`.
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, TypedDict, get_args, get_origin
 
@@ -26,23 +26,24 @@ from wakugumi.wire.messages.job import JobLimits
 
 
 class Option(msgspec.Struct, frozen=True):
-    """One option. Its name and kind are those of the annotation it stands in."""
+    """One option. The annotation around it gives its name and kind."""
 
     help: str
     least: float = 0
     most: float = 0
-    """Of a number, or of the characters of a text. A number that is not whole is above the least."""
+    """Upper bound of a number, or of the length of a text. A float must be above `least`."""
     flag: str = ""
-    """On the command line; none if empty."""
+    """Flag on the command line; none if empty."""
     form: str = ""
-    """The parameter of a query; none if empty."""
+    """Parameter of a query; none if empty."""
     for_leader: bool = False
-    """A node need not know it, which the leader tells of no more than `wire/node_request.py` names. A job with another
-    option is for workers alone."""
+    """A node need not know this option. Other options, unless `wire/node_request.py` can pass them on, restrict a job
+    to
+    workers."""
     default: str = ""
-    """For people; empty if there is none to name."""
+    """Default, for people; empty if there is none."""
     noun: str = ""
-    """How an error begins, such as "a key is"."""
+    """Beginning of an error, such as "a key is"."""
     check: Callable[[Any], object] | None = None
     """In place of the bounds: from the given value to the one on the wire. Raises Refused or TypeError."""
     name: str = ""
@@ -62,7 +63,8 @@ _NUMBERS: Final = (int, float)
 
 
 def _checks(option: Option) -> Callable[[Any], object]:
-    """From the given value to the one on the wire. Raises Refused, or TypeError for what only a program gets wrong."""
+    """From the given value to the one on the wire. Raises Refused, or TypeError for mistakes that only programs
+    make."""
     if option.check is not None:
         return option.check
     least, most = option.least, option.most
@@ -86,7 +88,7 @@ def _checks(option: Option) -> Callable[[Any], object]:
 
 
 def _subject(subject: object) -> object:
-    """The program it is for decides too: `checked`."""
+    """`checked` also checks that the subject fits the program."""
     if not isinstance(subject, str):
         raise TypeError(f"a subject is text, not {type(subject).__name__}")
     return subject
@@ -99,7 +101,7 @@ def _limits(limits: object) -> object:
 
 
 def _env(env: object) -> dict[str, str]:
-    """In the order of the names: the same variables are the same bytes."""
+    """In the order of the names: the same variables give the same bytes."""
     if not isinstance(env, Mapping):
         raise TypeError(f'env is a mapping, as {{"NAME": "VALUE"}}, not {type(env).__name__}')
     check_env(env)
@@ -206,7 +208,7 @@ def rows(options: type) -> dict[str, Option]:
 
 
 def _kind(hint: Any) -> type:
-    """Without `| None`, and without what stands in brackets."""
+    """The type without `| None` and without its parameters."""
     if type(None) in get_args(hint):
         hint = get_args(hint)[0]
     kind: type = get_origin(hint) or hint
@@ -218,8 +220,7 @@ CHECKS: Final = {name: _checks(option) for name, option in OPTIONS.items()}
 
 
 def checked(program: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The subject of a frame, and the fields of a JobRequest. What is no option of this table is left out. Raises
-    Refused."""
+    """The subject of a frame, and the fields of a JobRequest. Other names are left out. Raises Refused."""
     fields: dict[str, Any] = {}
     for name, value in given.items():
         check = CHECKS.get(name)

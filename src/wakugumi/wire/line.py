@@ -1,9 +1,9 @@
-"""What do the lines of the line protocol say? (SPEC N1) One job per connection, five lines of socket code to speak it.
+"""How do the lines of the line protocol look? (SPEC N1) One job per connection, with five lines of socket code.
 
-    JOB <job> <file name> <size>\\n  and so many bytes          asks
-    OK <size>\\n  and so many bytes of ZIP                      it ran, and this is what it made
-    BUSY retry=<seconds>\\n                                     nothing was begun: come again, or ask another node
-    ERR exit=<n>\\n  or  ERR <code>: <message>\\n               it failed, or cannot be run
+    JOB <job> <file name> <size>\\n  and as many bytes          request
+    OK <size>\\n  and as many bytes of ZIP                      the job ran, with these files
+    BUSY retry=<seconds>\\n                                     not begun: retry, or use another node
+    ERR exit=<n>\\n  or  ERR <code>: <message>\\n               the job failed, or cannot be run
 
 A file name is percent-encoded, so that a blank always ends a word. A line may end in CR LF.
 """
@@ -19,10 +19,9 @@ from wakugumi.errors import PeerError, Refused
 from wakugumi.wire.percent import percent_decoded, percent_encoded
 
 FIRST_BYTES: Final = b"JOB "
-"""By which a port tells lines from frames and HTTP: there is no such method."""
+"""First bytes of the line protocol on a shared port: no HTTP method or frame begins like this."""
 KEPT: Final = "Waku-Kept"
-"""By which a node says since when an answer was kept, if it was not made for this request: in the comment of the ZIP,
-and by HTTP in a header."""
+"""Name of the time since which a node has kept an answer: in the comment of the ZIP, or in an HTTP header."""
 _HINT: Final = "say JOB <job> <file name, percent-encoded> <size in bytes>"
 _SIZE: Final = re.compile(r"[0-9]{1,18}")
 _RETRY: Final = re.compile(r"retry=([0-9]{1,9})")
@@ -31,10 +30,10 @@ _UNPRINTED: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 class JobLine(NamedTuple):
-    """Somebody wants a job to be run, and its input follows."""
+    """A request for a job; its input follows."""
 
     job: str
-    """As they call it."""
+    """Name of the job as the caller gave it."""
     file_name: str
     size: int
 
@@ -52,7 +51,7 @@ class Err(NamedTuple):
 
     @property
     def exit_code(self) -> int | None:
-        """The program's own, if it is that what failed."""
+        """Exit code of the program, if the program failed."""
         found = _EXIT.fullmatch(self.message)
         return int(found[1]) if found else None
 
@@ -61,7 +60,7 @@ Answer: TypeAlias = Ok | Busy | Err
 
 
 def read_job_line(line: bytes) -> JobLine:
-    """Raises Refused for what is no such line, or has a file name that cannot be."""
+    """Raises Refused for another line, or an invalid file name."""
     try:
         words = _text(line).split(" ")
     except UnicodeDecodeError:
@@ -91,13 +90,13 @@ def write_exit(code: int) -> bytes:
 
 
 def write_err(code: str, message: str) -> bytes:
-    """One line, whatever the message holds, and nothing in it that commands the terminal of who typed the request."""
+    """One line, without characters of the message that control a terminal."""
     text = visible(_UNPRINTED.sub(" ", message))[:1000]
     return f"ERR {code}: {text}\n".encode("utf-8", "replace")
 
 
 def read_answer(line: bytes) -> Answer:
-    """Raises PeerError for what is no answer."""
+    """Raises PeerError for a line that is no answer."""
     try:
         word, _, rest = _text(line).partition(" ")
     except UnicodeDecodeError:

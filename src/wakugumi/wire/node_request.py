@@ -1,13 +1,12 @@
-"""How is a job told to a node, and which jobs can be? (SPEC N2)
+"""How is a job sent to a node, and which jobs can be? (SPEC N2)
 
     POST /run/<job>?program=pricer&arg=--fast&arg=in.csv&env=SEED=7&timeout=60      and its one file as a form
 
-A node is told no more than that: a job with other files, a limit or several slots is none that it could be given. What
-concerns the leader, such as retries, it need not know. Why a job is not of this kind is told to whoever asks
-(`why_not_simple`).
+A node gets no other fields: a job with other files, a limit or several slots cannot be sent to one. Options of the
+leader, such as retries, are not needed there. `why_not_simple` explains why a job cannot be sent to a node.
 
-A node puts the file's name where `{input}` stands. So an argument that holds just this as its own text can be told only
-where it is part of the file's name.
+A node replaces `{input}` by the file's name. An argument that contains `{input}` literally can be sent only if that is
+part of the file's name.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from wakugumi.wire.untrusted_json import JsonReader, Unreadable
 
 _NOTHING: Final = Requirements()
 _SIMPLE: Final = Requirements(simple=True)
-_NOTHING_SAID: Final = (b"", b"null", b'""', b"0", b"false")
+_NOT_GIVEN: Final = (b"", b"null", b'""', b"0", b"false")
 
 
 class _RequestFile(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
@@ -36,7 +35,7 @@ class _RequestFile(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
 
 
 class _NodeQuery(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
-    """What decides whether it can be told to a node."""
+    """Fields that decide whether a job can be sent to a node."""
 
     exec_name: str = ""
     args: list[str] = []
@@ -51,30 +50,30 @@ _OTHERS: Final = [
     for name, option in OPTIONS.items()
     if not (option.for_leader or name == "timeout_s" or name in _NodeQuery.__struct_fields__)
 ]
-"""Options that a node is not told, and has to know."""
-_AllTold: Final[type[_NodeQuery]] = msgspec.defstruct(  # type: ignore[assignment]
-    "_AllTold",
+"""Options that a node would need and does not get."""
+_AllFields: Final[type[_NodeQuery]] = msgspec.defstruct(  # type: ignore[assignment]
+    "_AllFields",
     [(name, msgspec.Raw, msgspec.Raw()) for name in _OTHERS],
     bases=(_NodeQuery,),
     frozen=True,
     gc=False,
     rename="pascal",
 )
-_told: Final = JsonReader(_AllTold)
+_query_reader: Final = JsonReader(_AllFields)
 
 
 def marked(wants: Requirements | None, payload: bytes, *, by_http: bool = False) -> Requirements | None:
-    """What a job asks for, and whether a node could be told all of it. One that came by HTTP and names no program is
-    only for those that have one for it; by frames, it is an error that whoever gets it tells."""
+    """The requirements of a job, with whether it could be sent to a node. A job that names no program and is simple or
+    came by HTTP goes only to workers and nodes that have one for it."""
     if by_http:
         wants = msgspec.structs.replace(wants or _NOTHING, by_http=True)
     try:
-        told = _told.read(payload)
+        query = _query_reader.read(payload)
     except Unreadable:
-        return wants  # It will fail as what it is, a request that cannot be read.
-    simple = not _why_not(told)
-    unnamed = not told.exec_name and (simple or by_http)
-    if told.env:
+        return wants  # The worker will report that the request cannot be read.
+    simple = not _why_not(query)
+    unnamed = not query.exec_name and (simple or by_http)
+    if query.env:
         wants = msgspec.structs.replace(wants or _NOTHING, env=True)
     if not (simple or unnamed):
         return wants
@@ -84,64 +83,64 @@ def marked(wants: Requirements | None, payload: bytes, *, by_http: bool = False)
 
 
 def why_not_simple(payload: bytes) -> str:
-    """Why no node could be told this job; empty if one could, or if it cannot be read."""
+    """Why this job cannot be sent to a node; empty if it can, or if it cannot be read."""
     try:
-        return _why_not(_told.read(payload))
+        return _why_not(_query_reader.read(payload))
     except Unreadable:
         return ""
 
 
 def run_query(request: JobRequest) -> str:
-    """What stands behind the question mark; with it, if there is anything."""
+    """The query with its question mark; empty if there are no parameters."""
     args: list[str] = request.args
     if request.exec_name and request.files:
         name = request.files[0].name
-        args = [arg if (told := _told_arg(arg, name)) is None else told for arg in args]
+        args = [arg if (changed := _arg_for_node(arg, name)) is None else changed for arg in args]
     words = _words(request.exec_name, args, request.env)
     if request.timeout_s is not None:
         words.append(f"timeout={max(request.timeout_s, 1e-6):.6f}")
     return f"?{'&'.join(words)}" if words else ""
 
 
-def _why_not(told: _NodeQuery) -> str:
-    files = told.files or ()
+def _why_not(query: _NodeQuery) -> str:
+    files = query.files or ()
     if len(files) != 1:
         return f"it has {len(files)} files, and a node is sent one"
     if files[0].cache_id:
         return "its file is one of a cache"
-    if told.slots != 1:
-        return f"it needs {told.slots} slots"
-    if told.broadcast_s:
+    if query.slots != 1:
+        return f"it needs {query.slots} slots"
+    if query.broadcast_s:
         return "it is a broadcast"
     for name in _OTHERS:
-        if bytes(getattr(told, name)) not in _NOTHING_SAID:
+        if bytes(getattr(query, name)) not in _NOT_GIVEN:
             return f"it has {name}"
-    args: list[str] = told.args
-    if told.exec_name:
+    args: list[str] = query.args
+    if query.exec_name:
         if not args:
             return "it has no arguments, and a node would give its program the name of the input"
         if any(INPUT in arg for arg in args):
-            own = [_told_arg(arg, files[0].name) for arg in args]
+            own = [_arg_for_node(arg, files[0].name) for arg in args]
             args = [arg for arg in own if arg is not None]
             if len(args) < len(own):
                 return f"an argument holds {INPUT}, where a node would put the name of the input"
-    # To count is cheaper than to encode, and says nearly always enough.
-    env = told.env or {}
-    if env or 3 * (sum(map(len, args)) + len(told.exec_name)) + 5 * len(args) > RUN_QUERY_BYTES_MAX // 4:
-        size = len("&".join(_words(told.exec_name, args, env)))
+    # Counting is cheaper than encoding, and nearly always enough.
+    env = query.env or {}
+    if env or 3 * (sum(map(len, args)) + len(query.exec_name)) + 5 * len(args) > RUN_QUERY_BYTES_MAX // 4:
+        size = len("&".join(_words(query.exec_name, args, env)))
         if size > RUN_QUERY_BYTES_MAX:
             what = "arguments and variables" if env else "arguments"
-            return f"its {what} take {size} bytes in a URL, and a node is told at most {RUN_QUERY_BYTES_MAX}"
+            return f"its {what} take {size} bytes in a URL, and a node takes at most {RUN_QUERY_BYTES_MAX}"
     return ""
 
 
-def _told_arg(arg: str, name: str) -> str | None:
-    """What a node makes this argument of, if its file has this name; None if there is no such thing."""
+def _arg_for_node(arg: str, name: str) -> str | None:
+    """The text from which a node makes this argument, if its file has this name; None if there is none."""
     if INPUT not in arg:
         return arg
     path = f"./{name}" if name.startswith("-") else name
-    told = arg.replace(path, INPUT) if INPUT in path else arg
-    return told if told.replace(INPUT, path) == arg else None
+    text = arg.replace(path, INPUT) if INPUT in path else arg
+    return text if text.replace(INPUT, path) == arg else None
 
 
 def _words(program: str, args: list[str], env: Mapping[str, str]) -> list[str]:

@@ -1,6 +1,6 @@
-"""What text stands behind percent signs? `%41` is the byte 0x41, and all the bytes together are UTF-8.
+"""Which text is percent-encoded here? `%41` is the byte 0x41, and all the bytes together are UTF-8.
 
-A sign that no two hexadecimal digits follow stands for itself, so that a file called `100%` keeps its name.
+A percent sign without two hexadecimal digits is literal, so that a file called `100%` keeps its name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _KEPT: Final = re.compile(rb"[^A-Za-z0-9._~/-]")
 
 
 def percent_decoded(text: str) -> str:
-    """Decoded once. Raises Refused (`bad-name`) if that is no UTF-8."""
+    """Decoded once. Raises Refused (`bad-name`) if the result is no UTF-8."""
     if "%" not in text:
         return text
     data = _ESCAPE.sub(lambda found: bytes((int(found[1], 16),)), text.encode("utf-8", "surrogatepass"))
@@ -26,5 +26,5 @@ def percent_decoded(text: str) -> str:
 
 
 def percent_encoded(text: str) -> str:
-    """So that nothing is left in it that could end a line, a word or a quotation."""
+    """Text without characters that could end a line, a word or a quotation."""
     return _KEPT.sub(lambda found: b"%%%02X" % found[0][0], text.encode()).decode("ascii")

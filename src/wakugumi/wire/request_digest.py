@@ -1,9 +1,9 @@
-"""Are two requests the same job? (SPEC L6) A digest of what decides the answer, however the request travels.
+"""Are two requests the same job? (SPEC L6) A digest of all that decides the answer, however the request is sent.
 
-It covers the program, the arguments, the variables, and the names and contents of the files; a file in the request, the
-same content as a blob and the same form by HTTP give the same digest. It does not cover how the job is run: timeout,
-limits, retries, priority, slots, key, client and subject. Where a request has no digest, because it cannot be read or
-nobody made one, the digest is empty; in a frame it is zeros.
+The digest covers the program, the arguments, the variables, and the names and contents of the files; a file in the
+request, the same content as a blob and the same form by HTTP give the same digest. Options of how the job is run are
+not covered: timeout, limits, retries, priority, slots, key, client and subject. The digest of an unreadable request, or
+of a peer that sends none, is empty; in a frame it is zeros.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from wakugumi.errors import Refused, bad_request
 from wakugumi.wire.messages.job import InputFile, JobRequest, read_request
 
 try:
-    from _blake2 import blake2b  # hashlib loads OpenSSL first, and most clients need it for nothing else
+    from _blake2 import blake2b  # hashlib loads OpenSSL first, which most clients do not need
 except ImportError:
     from hashlib import blake2b
 
 DIGEST_BYTES: Final = 16
 HEADER: Final = "Waku-Request"
-"""In which a leader tells a node the digest, in hexadecimal digits."""
+"""Header with the digest in hexadecimal digits, from a leader to a node."""
 
 _REMEMBERED_FROM_BYTES: Final = 4_096
-"""All jobs of a map may have the same file, as one object: then it is hashed once."""
+"""All jobs of a map may share a file, as one object: files from this size on are hashed once."""
 _REMEMBERED_MAX: Final = 4
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _empty: Final = blake2b(digest_size=DIGEST_BYTES).copy
-"""A copy costs less than a new one, whose parameters are read anew."""
+"""A copy costs less than a new hash, whose parameters are parsed each time."""
 
 
 def request_digest(request: JobRequest) -> bytes:
     files = sorted([(file.name, *_content_of(file)) for file in request.files]) if request.files else ()
-    told: list[object] = [request.exec_name, request.args, files]
-    # What few requests have comes last, by its name: a request without it keeps its digest.
+    fields: list[object] = [request.exec_name, request.args, files]
+    # Rare fields are appended with their names: a request without them keeps its digest.
     if request.broadcast_s:
-        told.append("broadcast")
+        fields.append("broadcast")
     if request.env:
-        told.append(("env", sorted(request.env.items())))
+        fields.append(("env", sorted(request.env.items())))
     digest = _empty()
-    digest.update(_encode(told))
+    digest.update(_encode(fields))
     return digest.digest()
 
 
 def payload_digest(payload: bytes) -> bytes:
-    """Of an encoded request. Empty if it cannot be read: whoever is to run it says so."""
+    """Digest of an encoded request. Empty if unreadable: the worker reports the error."""
     try:
         return request_digest(read_request(payload))
     except Refused:
@@ -56,13 +56,13 @@ def payload_digest(payload: bytes) -> bytes:
 
 
 def submitted_digest(payload: bytes) -> bytes:
-    """Of an encoded request that a leader takes: of its bytes, if it cannot be read. Such a job fails at its worker,
-    and until then no other is taken for it."""
+    """Digest of an encoded request for a leader, of its bytes if unreadable: such a job fails at its worker, and is not
+    confused with another one until then."""
     return payload_digest(payload) or blake2b(payload, digest_size=DIGEST_BYTES, person=b"unreadable").digest()
 
 
 def digest_in(text: str | None) -> bytes:
-    """What a header says. Raises Refused."""
+    """Digest in a header. Raises Refused."""
     if text is None:
         return b""
     try:

@@ -1,7 +1,7 @@
-"""How is JSON read that somebody else wrote? Here and nowhere else, so that it can fail in one way only.
+"""How is JSON from outside read? In this file alone, so that it can fail in one way only.
 
-A stranger's JSON may be nested deeper than the decoder can follow (RecursionError), hold bytes that are no UTF-8
-(UnicodeDecodeError), or be of another shape (errors of msgspec). All of these are Unreadable.
+JSON from outside may be nested deeper than the decoder can follow (RecursionError), hold bytes that are no UTF-8
+(UnicodeDecodeError), or have another shape (errors of msgspec). All of these are Unreadable.
 `tests/house/test_untrusted_json.py` finds every other place that decodes JSON.
 """
 
@@ -18,15 +18,15 @@ T = TypeVar("T")
 _FAILURES: Final = (ValueError, RecursionError)
 """Errors of msgspec and of the UTF-8 codec are ValueErrors."""
 _TEXT_CHARS_MAX: Final = 200
-"""Some errors quote the input, which may be long."""
+"""Bound of an error's text: some errors quote the input, which may be long."""
 
 
 class Unreadable(PeerError, ValueError):
-    """It is not JSON, or not what was asked for. The message says why."""
+    """The data is not JSON, or has another shape. The message says why."""
 
 
 class JsonReader(Generic[T]):
-    """Reads values of one type. To make one costs more than to use it: make it once."""
+    """Reads values of one type. Making a reader costs more than using it: make it once."""
 
     __slots__ = ("_decode",)
 
@@ -34,7 +34,7 @@ class JsonReader(Generic[T]):
         self._decode = msgspec.json.Decoder(kind).decode
 
     def read(self, data: bytes | str) -> T:
-        """Raises Unreadable, and nothing else."""
+        """Raises only Unreadable."""
         try:
             return self._decode(data)
         except _FAILURES as error:
@@ -43,5 +43,5 @@ class JsonReader(Generic[T]):
 
 
 def read_json(data: bytes | str, kind: type[T]) -> T:
-    """One value of this type. Raises Unreadable, and nothing else."""
+    """One value of this type. Raises only Unreadable."""
     return JsonReader(kind).read(data)

@@ -1,11 +1,11 @@
 """May a web page have made a browser send this request? (SPEC O1)
 
-Two ways are closed. A page of elsewhere asks with the reader's own browser (CSRF): then `Origin` or `Sec-Fetch-Site`
-say so. A page's name is pointed at this server once the page is loaded (DNS rebinding): then `Host` is the page's name.
-An IP address cannot be pointed elsewhere; a name can, so only this server's own names are answered.
+Two attacks are blocked. A page of another site uses the reader's browser (CSRF): `Origin` or `Sec-Fetch-Site` show
+that. A page's name is redirected to this server after the page is loaded (DNS rebinding): `Host` is the page's name
+then. An IP address cannot be redirected, a name can, so the server answers only to its own names.
 
-A program is no browser, whatever name it used: it says `Sec-Waku: 1`. No script can: browsers let no page set a header
-that begins with `Sec-`.
+A program may use any name if it sends `Sec-Waku: 1`. No script can: browsers do not let a page set a header that begins
+with `Sec-`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Final
 from wakugumi.errors import ConfigError
 
 NO_BROWSER: Final = {"Sec-Waku": "1"}
-"""What our own callers say of themselves."""
+"""Header that our own programs send."""
 NAME_OPTION: Final = "--name"
-"""What gives most servers a name. A worker's `--name` is another thing."""
+"""Option that gives most servers a name. A worker's `--name` is another thing."""
 _CHARS_SHOWN: Final = 100
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/?#\s]+))(?::[0-9]{0,5})?")
 _NAME: Final = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?")
@@ -29,7 +29,7 @@ _OWN_PAGES: Final = frozenset({"", "same-origin", "none"})
 
 
 class Foreign(Exception):
-    """A web page may have sent this request: why, and what to do about it."""
+    """A web page may have sent this request: why, and a hint."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -38,7 +38,7 @@ class Foreign(Exception):
 
 
 def server_names(names: Iterable[str]) -> frozenset[str]:
-    """Names for a server. Raises ConfigError if one can be no name of a machine."""
+    """Names of a server. Raises ConfigError for an invalid name of a machine."""
     known = {name.strip().lower().removesuffix(".") for name in names}
     for name in known:
         if not _NAME.fullmatch(name):
@@ -46,7 +46,7 @@ def server_names(names: Iterable[str]) -> frozenset[str]:
     return frozenset(known)
 
 
-@lru_cache(256)  # A client says the same in each request.
+@lru_cache(256)  # A client sends the same headers in each request.
 def check_page(
     host: str,
     origin: str | None,
@@ -58,13 +58,13 @@ def check_page(
     option: str = NAME_OPTION,
 ) -> None:
     """Raises Foreign. `host`, `origin` and `site` are the headers Host, Origin and Sec-Fetch-Site; `looks`: a reader
-    followed a link, so no page sees the answer; `program`: no browser sent it. `option`: what gives the server a name;
-    empty if nothing does."""
-    said = _HOST.fullmatch(host.lower())
-    if said is None:
+    followed a link, so no page sees the answer; `program`: no browser sent it. `option` gives the server a name; empty
+    if there is no such option."""
+    found = _HOST.fullmatch(host.lower())
+    if found is None:
         raise Foreign(f"the Host {host[:_CHARS_SHOWN]!r} is no name of a machine", "ask for its IP address")
-    if not (program or _is_address(said[1] or said[2]) or said[2].removesuffix(".") in {"localhost", *names}):
-        name = (said[2])[:_CHARS_SHOWN]
+    if not (program or _is_address(found[1] or found[2]) or found[2].removesuffix(".") in {"localhost", *names}):
+        name = (found[2])[:_CHARS_SHOWN]
         raise Foreign(
             f"the Host {host[:_CHARS_SHOWN]!r} is none of this server's names",
             f"start the server with {option} {name}, or ask for its IP address" if option else "ask for its IP address",

@@ -1,4 +1,4 @@
-"""What do frames say of caches, and of where a worker fetches files?"""
+"""Which messages are about caches, and about the sources of a worker's files?"""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from wakugumi.wire.messages.payload import read_payload
 from wakugumi.wire.untrusted_json import Unreadable, read_json
 
 SKIPPED: Final = "SKIPPED"
-"""Of a CachePut: all of it was there already."""
+"""Status of a CachePut: all files were present."""
 PROGRESS: Final = "PROGRESS"
-"""Of a CachePut that is under way."""
+"""Status of an unfinished CachePut."""
 
 
 class CacheEntry(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
@@ -37,16 +37,16 @@ class CachePutRequest(msgspec.Struct, frozen=True, rename="pascal", omit_default
     within_s: float | None = None
     """How long the client waits for the workers."""
     share: float | None = None
-    """With this share of the workers, 0 to 1, the client is content; 1 if it does not say."""
+    """Share of the workers, 0 to 1, that is enough for the client. [default: 1]"""
     pinned: bool = False
     progress: bool = False
-    """Tell how far it is, now and then, by answers with the status PROGRESS."""
+    """Report progress by answers with the status PROGRESS."""
     version: str = ""
-    """From a leader: which life of this cache id it is. What a worker has of another one is dropped first."""
+    """Life of this cache id, from a leader. A worker drops its files of another version first."""
 
 
 class CacheAckHead(msgspec.Struct, frozen=True, rename="pascal"):
-    """What a leader reads of a worker's CacheAck, old or new."""
+    """Fields of a worker's CacheAck, old or new, that a leader reads."""
 
     cache_id: str = ""
     status: str = ""
@@ -70,54 +70,54 @@ class CachePutResult(msgspec.Struct, frozen=True, rename="pascal", omit_defaults
     failed: int = 0
     silent: int = 0
     waiting: int = 0
-    """Workers that have not answered yet: only while it is under way."""
+    """Workers that have not answered yet; only with PROGRESS."""
     failures: list[FailedWorker] = []
     code: str = ""
-    """Why a leader failed it, if that was not for its workers: one of `errors.CODES`."""
+    """Why a leader failed the put, if not because of its workers: one of `errors.CODES`."""
 
 
 class Stock(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
-    """What a worker holds: all of it after its Welcome (`whole`), then what came and went."""
+    """Files and caches of a worker: all of them after its Welcome (`whole`), then changes."""
 
     whole: bool = False
     url: str = ""
-    """Where other workers fetch from it; empty if they cannot."""
+    """URL from which other workers fetch; empty if they cannot."""
     key: str = ""
-    """By which it checks the tokens that the leader makes for others to fetch from it."""
+    """Key by which the worker checks tokens that the leader makes for other workers."""
     blobs: list[str] = []
     gone: list[str] = []
     caches: dict[str, str] = {}
-    """Caches by their ids, and the versions it has of them."""
+    """Versions of the worker's caches, by cache id."""
     used_bytes: int = 0
     bytes_max: int = 0
 
 
 class FetchFailure(msgspec.Struct, frozen=True, rename="pascal"):
-    """Where a worker tried to fetch from, in vain, and how that ended: `dead`, `slow`, `lied` or `busy`; or
-    `given-up`, whatever the source did."""
+    """A source from which a worker failed to fetch, and why: `dead`, `slow`, `lied` or `busy`; `given-up` is not the
+    source's fault."""
 
     url: str
     why: str
 
 
 class Want(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
-    """A worker needs a blob, or one file of a cache, and asks where it may fetch it."""
+    """A worker needs a blob, or one file of a cache, and asks for a source."""
 
     sha256: str = ""
     size: int = 0
     cache_id: str = ""
     name: str = ""
     failed: FetchFailure | None = None
-    """The source that it was given before, for the same want."""
+    """The last source for the same want."""
 
 
 class Source(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
-    """Where a worker may fetch what it wants. With a code there is no such place, and will be none."""
+    """Where a worker may fetch the wanted file. With a code there is no source, and will be none."""
 
     sha256: str = ""
     size: int = 0
     url: str = ""
-    """A worker's or a place's; empty: the leader's own place."""
+    """URL of a worker or a place; empty: the leader's own place."""
     token: str = ""
     code: str = ""
     message: str = ""
@@ -128,7 +128,7 @@ class CachePutHead(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 def read_cache_put(payload: bytes) -> str:
-    """The cache id of a CachePut, cut to what an answer can quote. Empty if it cannot be read."""
+    """Cache id of a CachePut, cut to a length that an answer can quote. Empty if unreadable."""
     try:
         return read_json(payload, CachePutHead).cache_id[:CACHE_ID_CHARS_MAX]
     except Unreadable:
@@ -140,7 +140,7 @@ def read_cache_result(payload: bytes) -> CachePutResult:
 
 
 def read_put(payload: bytes) -> CachePutRequest:
-    """A whole CachePut, as a worker needs it. Raises Refused."""
+    """A complete CachePut, for a worker. Raises Refused."""
     try:
         return read_json(payload, CachePutRequest)
     except Unreadable as error:
@@ -152,7 +152,7 @@ def read_source(payload: bytes) -> Source:
 
 
 def read_cache_ack(frame: Frame) -> CacheAckHead:
-    """A worker's answer; without an id it is about the cache of its subject. Raises PeerError."""
+    """A worker's answer; without an id, about the cache of its subject. Raises PeerError."""
     head = read_payload(CacheAckHead, frame.payload, "CacheAck") if frame.payload else CacheAckHead(status=OK)
     if head.cache_id:
         return head

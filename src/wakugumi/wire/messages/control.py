@@ -1,4 +1,4 @@
-"""What do workers tell of themselves, and what is a leader asked? Heartbeats, rests, held jobs, questions."""
+"""Which messages report a worker's state or ask a leader? Heartbeats, rests, held jobs, questions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from wakugumi.wire.untrusted_json import JsonReader, Unreadable
 
 
 class Load(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
-    """What a worker's heartbeat tells: the machine's CPU use, 0 to 1."""
+    """A worker's heartbeat: the machine's CPU use, 0 to 1."""
 
     cpu: float = 0.0
     held_by: float = 0.0
-    """Credit was held back because others used so much of it."""
+    """CPU use of other programs for which credit was held back."""
 
 
 class Rest(msgspec.Struct, frozen=True, rename="pascal"):
@@ -27,26 +27,26 @@ class Rest(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class Holding(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
-    """What a worker still runs and which results it still has, after it connected (SPEC L4)."""
+    """Jobs and results of a worker that has connected (SPEC L4)."""
 
     running: list[bytes] = []
     finished: list[bytes] = []
-    """Not yet confirmed: they follow by themselves."""
+    """Unconfirmed results, which follow unasked."""
     kept: list[bytes] = []
-    """Of an earlier life of this worker, confirmed or not: they follow if they are fetched."""
+    """Results of an earlier life of this worker, which follow if fetched."""
 
 
 _question: Final[JsonReader[Question]] = JsonReader(Question)  # type: ignore[arg-type]
 
 
 def read_load(payload: bytes) -> Load:
-    """The load, brought within 0 to 1, whatever a worker claims."""
+    """The load, limited to 0 to 1."""
     load = read_payload(Load, payload, "Heartbeat") if payload else Load()
     return Load(min(max(load.cpu, 0.0), 1.0), min(max(load.held_by, 0.0), 1.0))
 
 
 def read_rest(payload: bytes) -> str:
-    """Why a worker rests, cut to what a list can show. Raises PeerError."""
+    """Why a worker rests, cut to a length that a list can show. Raises PeerError."""
     return read_payload(Rest, payload, "Resting").why[:TEXT_CHARS_MAX]
 
 
@@ -59,7 +59,7 @@ def read_holding(payload: bytes) -> Holding:
 
 
 def read_question(payload: bytes) -> Question:
-    """Raises Refused: a question of another version hurts only the one who asked."""
+    """Raises Refused: a question of another version must not end the connection."""
     try:
         return _question.read(payload)
     except Unreadable as error:

@@ -1,5 +1,4 @@
-"""What do peers and leader tell each other at the start of a connection? (SPEC F5) Hellos, Welcome, Cap, and the
-words for what each side speaks."""
+"""How does a connection begin? (SPEC F5) Hellos, Welcome, Cap, and the names of what each side supports."""
 
 from __future__ import annotations
 
@@ -22,18 +21,18 @@ REATTACH: Final = "reattach"
 CANCELS: Final = "cancels"
 CAPS: Final = "caps"
 BLOBS: Final = "blobs"
-"""It exchanges what does not fit a frame as blobs, and is told which of them are missing."""
+"""The peer exchanges blobs for content that does not fit a frame, and takes lists of missing ones."""
 FINDS: Final = "finds"
-"""A leader says which jobs it knows, without a client waiting for them."""
+"""A leader answers which jobs it knows, without a client waiting for them."""
 ZSTD: Final = "zstd"
-"""Payloads of jobs and results may be packed, in both directions."""
+"""Payloads of jobs and results may be compressed, in both directions."""
 RESTS: Final = "rests"
-"""A worker may say that its machine is out of order, and gives back what it could not start."""
+"""A worker may report that its machine is out of order, and gives back jobs that it could not start."""
 ENV: Final = "env"
-"""A worker gives programs the variables that a job sets; a leader assigns such jobs to no other."""
+"""A worker gives programs the variables of a job; a leader assigns such jobs to no other."""
 DIGESTS: Final = "digests"
-"""It tells of each job which request it is (`request_digest`): a client in the corrId of a SubmitJob, a worker in the
-msgId of an AckJob."""
+"""The peer sends the `request_digest` of each job: a client in the corrId of a SubmitJob, a worker in the msgId of an
+AckJob."""
 WANTS_CLIENT: Final = (RECEIPTS, HEARTBEATS, BLOBS, DIGESTS)
 WANTS_WORKER: Final = (RECEIPTS, HEARTBEATS, REATTACH, CANCELS, BLOBS, RESTS, DIGESTS, ENV)
 
@@ -48,23 +47,22 @@ class HelloWorker(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=Tr
     name: str = ""
     wants: list[str] = []
     slots: int = 0
-    """How many it has in all: it may be given jobs that take several of them. 0 if it does not say."""
+    """All slots of the worker, which may get jobs that take several of them. 0 if not given."""
     runs_unnamed: bool = False
-    """It has a program for jobs that name none."""
+    """The worker has a program for jobs that name none."""
     as_root: bool = False
     """Programs have the rights of root there."""
 
 
 class Welcome(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
-    """A leader's answer to a hello that wanted anything: from here on both sides know what the other speaks."""
+    """A leader's answer to a hello with wants: both sides now know what the other supports."""
 
     version: str
     wants: list[str] = []
-    """What the leader takes beyond what every leader with a Welcome does: `caps`, `finds` and
-    `env` from a client, `blobs` from both."""
+    """Support of the leader beyond that of every leader with a Welcome: `caps`, `finds` and `env` for a client, `blobs`
+    for both."""
     blobs: str = ""
-    """Where its blobs are, as a URL; empty if the leader itself has them, over HTTP at the address of this
-    connection."""
+    """URL of the leader's blobs; empty: the leader itself, over HTTP at the address of this connection."""
 
 
 def read_hello_client(frame: Frame) -> tuple[ClientId, int, frozenset[str]]:

@@ -1,7 +1,7 @@
-"""What do frames say of jobs and their results? (SPEC F6–F9)
+"""Which messages are about jobs and their results? (SPEC F6–F9)
 
-The leader reads only the routing fields of a job (`read_submit`) and of a result (`read_ack`): the payload travels
-on as the same bytes.
+The leader reads only the routing fields of a job (`read_submit`) and of a result (`read_ack`): the payload is passed on
+as the same bytes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from wakugumi.wire.untrusted_json import JsonReader, Unreadable
 OK: Final = "OK"
 FAILED: Final = "FAILED"
 Status: TypeAlias = Literal["OK", "FAILED"]
-"""Of a job's result. A worker that says anything else has sent no result."""
+"""Status of a job's result. A payload with another status is no result."""
 ExitCode: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**32 - 1)]
 """32 bits, signed or not: Windows has exit codes such as 0xC0000005."""
 
 
 class InputFile(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
-    """A file that a job brings along: in the frame (`content`), as a blob, or one of a cache that it names."""
+    """A file of a job: in the frame (`content`), as a blob, or in a cache."""
 
     name: str
     cache_id: str | None = None
@@ -40,7 +40,7 @@ class InputFile(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True
 
 
 class JobLimits(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
-    """SPEC W8. None is no limit."""
+    """SPEC W8. None: no limit."""
 
     memory_bytes: int | None = None
     cpu_s: float | None = None
@@ -49,7 +49,7 @@ class JobLimits(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True
 
 
 class JobRequest(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
-    """One run of a program, as the client asks for it and the worker reads it. What may be asked: `job_options`."""
+    """One run of a program, as the client asks for it and the worker reads it. Its options: `job_options`."""
 
     job_id: str
     client_id: str = ""
@@ -59,21 +59,21 @@ class JobRequest(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=Tru
     timeout_s: float | None = None
     limits: JobLimits | None = None
     retries: int = 0
-    """How often a program that ends with a non-zero exit is run again before that is the job's answer."""
+    """Further runs of a program that ends with a non-zero exit or takes too long."""
     key: str = ""
-    """Jobs with the same key go to the same worker, where the leader's policy is sticky."""
+    """Jobs with the same key go to the same worker, if the leader's policy is sticky."""
     priority: int = 0
-    """Higher ones go before others of the same client and subject."""
+    """Jobs of higher priority go before others of the same client and subject."""
     slots: int = 1
-    """How many of a worker's slots it takes."""
+    """Slots of a worker that the job takes."""
     broadcast_s: float | None = None
-    """It is for every worker that matches, and each has so many seconds for it (S5)."""
+    """Run by every matching worker, each within this many seconds (S5)."""
     env: dict[str, str] = {}
-    """Variables for the program, beside those of its worker (U8)."""
+    """Variables for the program, besides those of its worker (U8)."""
 
 
 class JobResult(msgspec.Struct, frozen=True, rename="pascal"):
-    """How it ended, as the worker writes it and the client reads it."""
+    """How a job ended, as the worker writes it and the client reads it."""
 
     job_id: str
     client_id: str = ""
@@ -84,22 +84,22 @@ class JobResult(msgspec.Struct, frozen=True, rename="pascal"):
     output_archive: bytes | None = None
     exit_code: ExitCode | None = None
     reason: str | None = None
-    """Why it FAILED: a code of the error table. Old workers give none."""
+    """Why the job FAILED: a code of the error table. Old workers give none."""
     run_s: float | None = None
     worker: str | None = None
     archive_blob: BlobRef | msgspec.UnsetType = msgspec.UNSET
-    """The archive, where it does not fit a frame; `output_archive` is None then."""
+    """The archive, if too large for a frame; then `output_archive` is None."""
     stdout_blob: BlobRef | msgspec.UnsetType = msgspec.UNSET
-    """All of stdout, where it does not fit a frame; `stdout` holds its end then."""
+    """All of stdout, if too large for a frame; then `stdout` holds its end."""
     stderr_blob: BlobRef | msgspec.UnsetType = msgspec.UNSET
     unpacked_bytes: int | msgspec.UnsetType = msgspec.UNSET
-    """What the files of the archive have together: whoever unpacks it writes no more. Old workers do not say."""
+    """Size of all files of the archive, the bound for unpacking. Old workers do not report it."""
     not_begun: bool | msgspec.UnsetType = msgspec.UNSET
-    """The worker could not even start the program: another one may well be able to."""
+    """The worker could not start the program; another worker may be able to."""
 
 
 class SubmitHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
-    """The fields of a JobRequest that a leader needs."""
+    """Fields of a JobRequest that a leader needs."""
 
     job_id: str = ""
     exec_name: str = ""
@@ -114,13 +114,13 @@ class SubmitHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
 
 
 class AssignHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
-    """The fields of a JobRequest that a worker must know before it starts the job."""
+    """Fields of a JobRequest that a worker must know before it starts the job."""
 
     slots: int = 1
 
 
 class AckHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
-    """The fields of a JobResult that a leader needs, or must not pass on if they cannot be."""
+    """Fields of a JobResult that a leader needs, or must not pass on if invalid."""
 
     status: Status
     reason: str | None = None
@@ -136,7 +136,7 @@ class AckHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
 
 
 class Printed(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
-    """The fields of a JobResult that tell its story."""
+    """Fields of a JobResult with the program's output."""
 
     stdout: str = ""
     stderr: str = ""
@@ -148,7 +148,7 @@ class Refusal(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class Missing(msgspec.Struct, frozen=True, rename="pascal"):
-    """What a leader has to have before it takes a job, a result or a cache: put these, and send it again."""
+    """Blobs that a leader needs before it takes a job, a result or a cache: put these, and send it again."""
 
     blobs: list[str]
 
@@ -160,7 +160,7 @@ _printed: Final = JsonReader(Printed)
 _request: Final = JsonReader(JobRequest)
 _result: Final = JsonReader(JobResult)
 _parts: Final = JsonReader(list[BroadcastPart])
-_ACK_OF_NOTHING: Final = AckHead(OK)
+_EMPTY_ACK: Final = AckHead(OK)
 
 
 def read_submit(frame: Frame) -> tuple[JobId, SubmitHead]:
@@ -176,20 +176,20 @@ def read_submit(frame: Frame) -> tuple[JobId, SubmitHead]:
 
 
 def read_slots(payload: bytes) -> int:
-    """How many slots a job takes. A request that says nothing of them is not decoded for it."""
+    """Number of slots that a job takes. A request without this field is not decoded for it."""
     # A name may be written with escapes, and leader and worker must not read it differently.
     if b"Slots" not in payload and rb"\u00" not in payload:
         return 1
     try:
         return min(max(_assign_head.read(payload).slots, 1), CREDIT_MAX)
     except Unreadable:
-        return 1  # It will fail as what it is, a request that cannot be read.
+        return 1  # The worker will report that the request cannot be read.
 
 
 def read_ack(payload: bytes) -> AckHead:
     """Status and reason of a result; an empty payload means OK without output (F9). Raises Refused."""
     if not payload:
-        return _ACK_OF_NOTHING
+        return _EMPTY_ACK
     try:
         return _ack_head.read(payload)
     except Unreadable as error:
@@ -197,7 +197,7 @@ def read_ack(payload: bytes) -> AckHead:
 
 
 def output_tail(payload: bytes) -> str:
-    """The end of what a FAILED result printed: its stderr or, without any, its stdout. Empty if it cannot be read."""
+    """The end of a FAILED result's output: its stderr or, if empty, its stdout. Empty if unreadable."""
     try:
         printed = _printed.read(payload)
     except Unreadable:
@@ -206,7 +206,7 @@ def output_tail(payload: bytes) -> str:
 
 
 def read_request(payload: bytes) -> JobRequest:
-    """A whole job, as a worker needs it. Raises Refused."""
+    """A complete job, for a worker. Raises Refused."""
     try:
         return _request.read(payload)
     except Unreadable as error:
@@ -214,7 +214,7 @@ def read_request(payload: bytes) -> JobRequest:
 
 
 def read_result(job_id: JobId, payload: bytes) -> JobResult:
-    """A whole result, as a client needs it. Raises PeerError: the worker's fault, for a leader does not look inside."""
+    """A complete result, for a client. Raises PeerError: the worker's fault, because a leader does not look inside."""
     if not payload:
         return empty_result(show_job_id(job_id))
     try:
@@ -224,14 +224,14 @@ def read_result(job_id: JobId, payload: bytes) -> JobResult:
 
 
 def empty_result(job_id: str) -> JobResult:
-    """What an empty payload says: OK, without output (F9)."""
+    """Meaning of an empty payload: OK, without output (F9)."""
     return JobResult(job_id, exit_code=0)
 
 
 def job_has_blobs(payload: bytes) -> bool:
-    """Does a job name blobs? Only its head is read: the rest may be anything, and is none of a leader's business."""
+    """Does a job name blobs? Only its head is read: a leader does not check the rest."""
     try:
-        return _says_blobs(payload) and any(file.sha256 for file in _submit_head.read(payload).files or ())
+        return _may_name_blobs(payload) and any(file.sha256 for file in _submit_head.read(payload).files or ())
     except Unreadable:
         return False
 
@@ -239,13 +239,13 @@ def job_has_blobs(payload: bytes) -> bool:
 def result_has_blobs(payload: bytes) -> bool:
     """Does a result name blobs? Only its head is read, as with a job."""
     try:
-        return _says_blobs(payload) and any(_ack_head.read(payload).blobs())
+        return _may_name_blobs(payload) and any(_ack_head.read(payload).blobs())
     except Unreadable:
         return False
 
 
-def _says_blobs(payload: bytes) -> bool:
-    """May it name blobs? If not, it surely does not."""
+def _may_name_blobs(payload: bytes) -> bool:
+    """May the payload name blobs? False is certain."""
     # A name may be written with escapes.
     return b'Sha256"' in payload or rb"\u00" in payload
 
@@ -282,7 +282,7 @@ def write_refusal(code: str, text: str) -> bytes:
 
 
 def pack_ids(job_ids: Iterable[JobId]) -> bytes:
-    """Any number of ids as one payload: what Receipt, Confirm, Cancel, Claim, Fetch, Find and Found carry."""
+    """Any number of ids as the payload of Receipt, Confirm, Cancel, Claim, Fetch, Find or Found."""
     return b"".join(job_ids)
 
 

@@ -1,4 +1,4 @@
-"""How is a record written as a payload, and read from one whose sender must answer for it?"""
+"""How is a record written as a payload, and read so that an error is the sender's?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wakugumi.wire.untrusted_json import Unreadable, read_json
 T = TypeVar("T")
 
 TEXT_CHARS_MAX: Final = 1_000
-"""Of a refusal's message: it may quote what was asked, and must fit a frame and a log line."""
+"""Bound of a refusal's message, which may quote the request and must fit a frame and a log line."""
 encode: Final = msgspec.json.Encoder().encode
 """Any record of a message, or an answer to a question, as JSON."""
 

@@ -1,7 +1,7 @@
-"""Which blobs and caches does a job or a result name? Only what can be right comes out of here.
+"""Which blobs and caches does a job or a result name? References are checked here.
 
-A job's files are told to the core by their names alone: the SHA-256 of a blob, and `cache:<id>` for a cache. Blobs come
-first, so that one look tells whether there are any.
+The core knows a job's files only by names: the SHA-256 of a blob, and `cache:<id>` for a cache. Blobs come first, so
+that the first name tells whether there are any.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _NO_CONTENT: Final = (b"", b"null")
 
 
 class BlobRef(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
-    """File content that travels beside the frames, by its SHA-256 in lower-case hexadecimal digits."""
+    """File content that is sent beside the frames, by its SHA-256 in lower-case hexadecimal digits."""
 
     sha256: str
     size: int
 
 
 class FileHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
-    """The fields of an InputFile that a leader needs: where it comes from."""
+    """Fields of an InputFile that a leader needs: its source."""
 
     cache_id: str | None = None
     content: msgspec.Raw = msgspec.Raw()
@@ -38,7 +38,7 @@ class FileHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
 
 
 def blobs_of_job(files: Sequence[FileHead]) -> tuple[tuple[str, ...], tuple[BlobRef, ...]]:
-    """The names of all that a job's files need, each once; and its blobs. Raises Refused."""
+    """Names of all blobs and caches of a job's files, each once; and its blobs. Raises Refused."""
     if len(files) > FILES_PER_JOB_MAX:
         raise Refused("too-big", f"{len(files)} files are too many: a job has at most {FILES_PER_JOB_MAX}")
     blobs: dict[str, BlobRef] = {}
@@ -57,7 +57,7 @@ def blobs_of_job(files: Sequence[FileHead]) -> tuple[tuple[str, ...], tuple[Blob
 
 
 def blobs_of_result(refs: Iterable[BlobRef | None]) -> tuple[BlobRef, ...]:
-    """Each blob of a result once, given those of its head (`AckHead.blobs`). Raises Refused."""
+    """Each blob of a result once, from the fields of its head (`AckHead.blobs`). Raises Refused."""
     found = {}
     for ref in refs:
         if ref is not None:
@@ -69,7 +69,7 @@ def blobs_of_result(refs: Iterable[BlobRef | None]) -> tuple[BlobRef, ...]:
 
 
 def check_ref(ref: BlobRef) -> BlobRef:
-    """The reference itself, if it can be one. Raises Refused."""
+    """The reference itself, if valid. Raises Refused."""
     if len(ref.sha256) != 64 or not _HEX.issuperset(ref.sha256):
         raise Refused("bad-request", f"a Sha256 is 64 lower-case hexadecimal digits, not {ref.sha256[:80]!r}")
     if not 0 <= ref.size <= BLOB_BYTES_MAX:
