@@ -16,8 +16,8 @@ from wakugumi.core.files.machine import FileDistribution
 
 FILES = Path(wakugumi.core.files.__file__).parent
 PARTS = (
-    *("timers", "trust", "put_summary", "blob_records", "sources", "catalogue", "worker_caches", "placement"),
-    "machine",
+    *("timers", "trust", "put_summary", "blob_records", "source_choice", "sources"),
+    *("catalogue", "worker_caches", "placement", "machine"),
 )
 SEEDS_MAX = 60
 
@@ -34,7 +34,7 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
-    Mutant("fetchers-that-leave-keep-their-source", "sources", "            source.uploads -= 1\n", ""),
+    Mutant("fetchers-that-leave-keep-their-source", "source_choice", "source.uploads -= 1", "del source"),
     Mutant("liars-are-asked-again", "trust", " and all(about != sha256 for about, _ in lies)", ""),
     Mutant(
         "lies-are-not-counted",
@@ -56,16 +56,16 @@ MUTANTS = (
         "            if want.peer.fetching >= 99:\n",
     ),
     Mutant("one-accuser-is-enough", "trust", " and len({accuser for _, accuser in lies}) >= ACCUSERS_MIN", "", seed=14),
-    Mutant("uploads-without-bound", "sources", "return peer.uploads < self._uploads_max", "return peer.uploads < 9"),
+    Mutant("uploads-without-bound", "source_choice", "uploads < self._uploads_max", "uploads < 9"),
     Mutant(
         "the-leader-gives-any-number",
-        "sources",
-        "not usable and blob.copies < LEADER_COPIES_MAX",
-        "not usable and blob.copies < 99",
+        "source_choice",
+        "not usable and want.blob.copies < LEADER_COPIES_MAX",
+        "not usable and want.blob.copies < 99",
     ),
     Mutant(
         "who-rests-rests-for-ever",
-        "sources",
+        "source_choice",
         "now + SOURCE_REST_S\n",
         "now + 1e9\n            want.here = False\n",
     ),

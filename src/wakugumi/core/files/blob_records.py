@@ -45,6 +45,17 @@ class FetchingWorker:
         self.uploads = 0
         self.rests_until = float("-inf")
 
+    def add(self, want: BlobRequest) -> None:
+        self.wants[want.want] = want
+        self.wants_of.setdefault(want.blob.sha256, {})[want.want] = want
+
+    def remove(self, want: BlobRequest) -> None:
+        del self.wants[want.want]
+        same = self.wants_of[want.blob.sha256]
+        del same[want.want]
+        if not same:
+            del self.wants_of[want.blob.sha256]
+
 
 class BlobRequest:
     """One worker's need of a blob. The request waits until `fetching`; from the leader if there is no `source`."""

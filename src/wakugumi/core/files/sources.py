@@ -8,29 +8,29 @@ A worker that wants a blob waits in line until a source is free, and gets at mos
 A source that failed is replaced: a dead or slow one rests, one with wrong content does not serve this blob again, and
 after three such reports no worker fetches from it for an hour. The leader serves again only if no worker can. Where the
 leader's place is a separate store (`place_bounded=False`), the place is always free. A worker's report about a blob,
-its size or its absence from the place, concerns that worker's own wants alone.
+its size or its absence from the place, concerns that worker's own wants alone. `source_choice` picks a source for one
+want; this file has the lines of wants, and starts and ends fetches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection
 from functools import partial
 from itertools import islice
 from typing import Final
 
 from wakugumi.core.files.blob_records import BlobRecord, BlobRequest, FetchingWorker
 from wakugumi.core.files.events import FilesStepBuilder, SendNoSource, SendSource, Stocked, WorkerCame
+from wakugumi.core.files.source_choice import NoWorker, SourceChoice
 from wakugumi.core.files.timers import Timers
-from wakugumi.core.files.trust import AccusationOutcome, Trust
 from wakugumi.core.ids import ConnId, WorkerId
 from wakugumi.core.leader.answer_records import BlobCounters
 from wakugumi.core.leader.events import Complain
 from wakugumi.limits.files import (
     FETCH_TRIES_MAX,
     FETCHES_MAX,
-    LEADER_COPIES_MAX,
     LEADER_TRANSFERS_MAX,
-    SOURCE_REST_S,
     STOCK_BLOBS_MAX,
     STOCKED_BLOBS_MAX,
     STOCKED_MAX,
@@ -67,8 +67,7 @@ class Sources:
         blobs_max: int = STOCKED_BLOBS_MAX,
     ) -> None:
         self._alarms = alarms
-        self._place_bounded = place_bounded
-        self._uploads_max = uploads_max
+        self._choice = SourceChoice(place_bounded=place_bounded, uploads_max=uploads_max)
         self._peers: dict[ConnId, FetchingWorker] = {}
         self._blobs: dict[str, BlobRecord] = {}
         self._hungry: dict[str, BlobRecord] = {}
@@ -77,10 +76,6 @@ class Sources:
         """Blobs with a change in this step."""
         self._idle: dict[ConnId, None] = {}
         """Workers that fetched as much as they can at once, until this step."""
-        self._trust = Trust()
-        self._any_near_only = False
-        """Some worker was a source only to workers of the leader's machine."""
-        self._copies = 0
         self._fetching = 0
         self._sweeping = False
         self.blobs_max = blobs_max
@@ -88,8 +83,8 @@ class Sources:
         self._stocked = 0
         """Pairs of a worker and a blob that it holds."""
         self._wants = 0
-        self._told = [0, 0, 0, 0, 0, 0]
-        """Counters: from leader, its bytes, from workers, their bytes, failed, lied."""
+        self._counts: Counter[str] = Counter()
+        """Fields of BlobCounters about fetches that ended."""
 
     # Lookups.
 
@@ -113,7 +108,7 @@ class Sources:
     def counters(self) -> BlobCounters:
         waiting = sum(len(blob.waiting) for blob in self._hungry.values())
         waiting += sum(len(peer.parked) for peer in self._peers.values())
-        return BlobCounters(len(self._blobs), waiting, self._fetching, *self._told)
+        return BlobCounters(len(self._blobs), waiting, self._fetching, **self._counts)
 
     # Events.
 
@@ -136,7 +131,7 @@ class Sources:
             return
         if event.whole or event.url:
             peer.url, peer.key, peer.near_only = event.url, event.key, event.near_only
-            self._any_near_only |= event.near_only
+            self._choice.any_near_only |= event.near_only
         if event.whole:
             still = set(event.blobs)
             for sha256 in [sha256 for sha256 in peer.blobs if sha256 not in still]:
@@ -147,6 +142,7 @@ class Sources:
         for sha256 in event.blobs:
             if sha256 in peer.blobs:
                 continue
+            self._got(peer, sha256)
             is_new = sha256 not in self._blobs
             if (
                 len(peer.blobs) >= STOCK_BLOBS_MAX
@@ -154,7 +150,6 @@ class Sources:
                 or (is_new and len(self._blobs) >= self.blobs_max)
             ):
                 ignored += 1
-                self._got(peer, sha256)
             else:
                 self._hold(peer, sha256)
         if ignored:
@@ -188,24 +183,22 @@ class Sources:
             out.do.append(SendNoSource(conn, want_id, "no-blob", f"the blob {sha256} has {blob.size} bytes"))
             return
         self._lose(peer, sha256)  # The worker does not have the blob now, whatever it reported before.
-        want = peer.wants[want_id] = BlobRequest(peer, want_id, blob, size, here)
-        peer.wants_of.setdefault(sha256, {})[want_id] = want
+        want = BlobRequest(peer, want_id, blob, size, here)
+        peer.add(want)
         blob.wants += 1
         self._wants += 1
         self._line_up(want, now)
 
     def given_up(self, conn: ConnId, want_id: bytes) -> None:
         """The worker gave up the want for a reason of its own: no source is blamed, and its source is free."""
-        peer = self._peers.get(conn)
-        want = peer.wants.get(want_id) if peer is not None else None
+        want = self._want(conn, want_id)
         if want is not None:
             self._end(want)
 
     def failed(self, conn: ConnId, want_id: bytes, why: str, here: bool, now: float, out: FilesStepBuilder) -> bool:
         """The source of this want failed. False if the want is unknown: the caller takes it as a new one."""
-        peer = self._peers.get(conn)
-        want = peer.wants.get(want_id) if peer is not None else None
-        if peer is None or want is None:
+        want = self._want(conn, want_id)
+        if want is None:
             return False
         if not want.fetching:
             return True
@@ -215,7 +208,11 @@ class Sources:
         if why == "busy":
             want.not_before = now + _BUSY_S
         else:
-            self._blame(want, source, why, now, out)
+            self._counts["failed"] += 1
+            self._counts["lied"] += why == "lied"
+            self._choice.blame(want, source, why, now, out)
+            if source is not None and why != "lied":
+                self._alarms.set(source.rests_until, partial(self._stir_for, source))
             want.tries += 1
             pause_s = min(_BACKOFF_FIRST_S * 2 ** (want.tries - 2), _BACKOFF_MAX_S) if want.tries > 1 else 0.0
             want.not_before = now + pause_s
@@ -266,7 +263,6 @@ class Sources:
                     uploads[id(want.source)] = uploads.get(id(want.source), 0) + 1
         for peer in self._peers.values():
             assert peer.uploads == uploads.get(id(peer), 0)
-            assert peer.uploads <= self._uploads_max
             assert peer.fetching == sum(want.fetching for want in peer.wants.values()) <= FETCHES_MAX
             assert not peer.parked or peer.fetching == FETCHES_MAX, "it could fetch, and stands in no line"
             assert sum(map(len, peer.wants_of.values())) == len(peer.wants)
@@ -277,9 +273,7 @@ class Sources:
             assert blob.copies == copies.get(sha256, 0)
             assert bool(blob.waiting) == (sha256 in self._hungry)
             assert all(self._peers.get(peer.conn) is peer for peer in blob.holders.values())
-            assert not self._place_bounded or blob.copies <= LEADER_COPIES_MAX
-        assert self._copies == sum(copies.values())
-        assert not self._place_bounded or self._copies <= LEADER_TRANSFERS_MAX
+        self._choice.check(uploads, copies)
         assert self._fetching == fetching
         assert self._stocked == sum(len(peer.blobs) for peer in self._peers.values()) <= STOCKED_MAX
         assert self._wants == sum(len(peer.wants) for peer in self._peers.values()) <= WANTS_MAX
@@ -303,8 +297,7 @@ class Sources:
 
     def _hold(self, peer: FetchingWorker, sha256: str) -> None:
         blob = self._blob(sha256)
-        self._got(peer, sha256)
-        self._stocked += sha256 not in peer.blobs
+        self._stocked += 1
         peer.blobs[sha256] = None
         blob.holders[peer.worker] = peer
         if blob.waiting:
@@ -329,11 +322,15 @@ class Sources:
 
     def _count(self, want: BlobRequest) -> None:
         if want.fetching:
-            at = 0 if want.source is None else 2
-            self._told[at] += 1
-            self._told[at + 1] += want.size
+            origin = "from_leader" if want.source is None else "from_workers"
+            self._counts[origin] += 1
+            self._counts[f"{origin}_bytes"] += want.size
 
     # Wants.
+
+    def _want(self, conn: ConnId, want_id: bytes) -> BlobRequest | None:
+        peer = self._peers.get(conn)
+        return peer.wants.get(want_id) if peer is not None else None
 
     def _line_up(self, want: BlobRequest, now: float) -> None:
         blob = want.blob
@@ -358,11 +355,7 @@ class Sources:
             self._release(want)
         else:
             self._leave_line(want)
-        peer, sha256 = want.peer, want.blob.sha256
-        del peer.wants[want.want]
-        del peer.wants_of[sha256][want.want]
-        if not peer.wants_of[sha256]:
-            del peer.wants_of[sha256]
+        want.peer.remove(want)
         want.blob.wants -= 1
         self._wants -= 1
         self._stirred[want.blob.sha256] = None
@@ -376,41 +369,34 @@ class Sources:
         if want.peer.fetching == FETCHES_MAX:
             self._idle[want.peer.conn] = None
         want.peer.fetching -= 1
+        self._choice.give_back(want.blob, source)
         if source is not None:
-            source.uploads -= 1
             self._stir_for(source)
             return
-        self._copies -= 1
-        want.blob.copies -= 1
         self._stirred[want.blob.sha256] = None
-        if self._copies == LEADER_TRANSFERS_MAX - 1:
-            for sha256 in _first(self._hungry, _STIRRED_MAX):
-                self._stirred[sha256] = None
+        if self._choice.copies == LEADER_TRANSFERS_MAX - 1:
+            self._stirred.update(dict.fromkeys(islice(self._hungry, _STIRRED_MAX)))
 
-    def _stir_for(self, source: FetchingWorker) -> None:
+    def _stir_for(self, source: FetchingWorker, *_: object) -> None:
         """A worker may serve again: wanted blobs that it holds are looked at."""
-        for sha256 in _first(self._hungry, _STIRRED_MAX):
+        for sha256, blob in islice(self._hungry.items(), _STIRRED_MAX):
             if sha256 in source.blobs:
-                self._hungry[sha256].free[source] = None
+                blob.free[source] = None
                 self._stirred[sha256] = None
 
     def _stir(self, sha256: str, _now: float, _out: FilesStepBuilder) -> None:
         self._stirred[sha256] = None
 
-    def _rested(self, source: FetchingWorker, _now: float, _out: FilesStepBuilder) -> None:
-        self._stir_for(source)
-
     def _too_long(self, conn: ConnId, want_id: bytes, now: float, _out: FilesStepBuilder) -> None:
         """The deadline of a fetch: the want ends. A worker that still fetches will report the end as a new want."""
-        peer = self._peers.get(conn)
-        want = peer.wants.get(want_id) if peer is not None else None
+        want = self._want(conn, want_id)
         if want is not None and want.fetching and want.deadline <= now:
             want.alarm = 0
             self._end(want)
 
     def _sweep(self, _now: float, _out: FilesStepBuilder) -> None:
         self._sweeping = False
-        for sha256 in _first(self._hungry, _SWEPT_MAX):
+        for sha256 in list(islice(self._hungry, _SWEPT_MAX)):
             self._stirred[sha256] = None
             self._hungry[sha256] = self._hungry.pop(sha256)
 
@@ -419,27 +405,6 @@ class Sources:
         out.do.append(SendNoSource(want.peer.conn, want.want, "no-blob", text))
 
     # Sources.
-
-    def _blame(
-        self, want: BlobRequest, source: FetchingWorker | None, why: str, now: float, out: FilesStepBuilder
-    ) -> None:
-        want.blob.busy_until = float("-inf")
-        self._told[4] += 1
-        self._told[5] += why == "lied"
-        if source is None:
-            return
-        want.avoid.add(source.worker)
-        if why != "lied":
-            source.rests_until = now + SOURCE_REST_S
-            self._alarms.set(source.rests_until, partial(self._rested, source))
-            return
-        verdict = self._trust.accuse(source.worker, want.blob.sha256, want.peer.worker, now)
-        if verdict is AccusationOutcome.NOT_BELIEVED:
-            text = "it says of too many workers that they gave it wrong content: it is believed no more"
-            out.do.append(Complain(want.peer.conn, text))
-            return
-        if verdict is AccusationOutcome.BARRED:
-            out.do.append(Complain(source.conn, "it gave wrong content too often: nobody fetches from it for an hour"))
 
     def _feed(self, conn: ConnId, now: float, out: FilesStepBuilder) -> None:
         """The worker may fetch again. Wants before it in a line were looked at when a source came free."""
@@ -458,65 +423,13 @@ class Sources:
                 continue
             if want.not_before > now:
                 continue
-            source, serves, is_none = self._pick(want, now)
-            if serves:
-                self._fetch(want, source, now, out)
-            elif is_none:
+            found = self._choice.pick(want, now)
+            if found is NoWorker.NEVER:
                 self._no_source(want, f"neither the leader nor a worker has the blob {blob.sha256}", out)
-            elif want.here and not want.avoid and (want.peer.near or not self._any_near_only):
-                break  # No source is free for the wants behind it, either.
-
-    def _pick(self, want: BlobRequest, now: float) -> tuple[FetchingWorker | None, bool, bool]:
-        """Returns a source, or None for the leader; may the want be fetched now; is there no source at all?"""
-        blob = want.blob
-        while blob.free:
-            peer, _ = blob.free.popitem()
-            if blob.holders.get(peer.worker) is peer and self._may(peer, want, now) and self._has_time(peer):
-                return peer, True, False
-        if blob.busy_until > now and not want.avoid:
-            return None, want.here and self._leader_may(blob, usable=True), False
-        return self._look_at_all(want, now)
-
-    def _look_at_all(self, want: BlobRequest, now: float) -> tuple[FetchingWorker | None, bool, bool]:
-        blob = want.blob
-        usable, later = False, False
-        for is_second_try in (False, True):
-            for worker, peer in blob.holders.items():
-                if not self._is_source(peer, want, now):
-                    continue
-                later = True
-                if self._may(peer, want, now, is_second_try=is_second_try):
-                    usable = True
-                    if self._has_time(peer):
-                        blob.holders[worker] = blob.holders.pop(worker)
-                        return peer, True, False
-            if usable or want.here or not want.avoid:
-                break  # Otherwise a source that failed this worker before is better than none.
-        if usable and not want.avoid:
-            blob.busy_until = now + _SWEEP_S
-        if want.here:
-            return None, self._leader_may(blob, usable), False
-        return None, False, not later
-
-    def _is_source(self, peer: FetchingWorker, want: BlobRequest, now: float) -> bool:
-        """Can the source be reached for this want, and is it trusted?"""
-        if not peer.url or (peer.near_only and not want.peer.near):
-            return False
-        return self._trust.may_serve(peer.worker, want.blob.sha256, now)
-
-    def _may(self, peer: FetchingWorker, want: BlobRequest, now: float, *, is_second_try: bool = False) -> bool:
-        """May the source serve this want, once it is not busy?"""
-        if peer.rests_until > now or not self._is_source(peer, want, now):
-            return False
-        return is_second_try or peer.worker not in want.avoid
-
-    def _has_time(self, peer: FetchingWorker) -> bool:
-        return peer.uploads < self._uploads_max
-
-    def _leader_may(self, blob: BlobRecord, usable: bool) -> bool:
-        if not self._place_bounded:
-            return True
-        return not usable and blob.copies < LEADER_COPIES_MAX and self._copies < LEADER_TRANSFERS_MAX
+            elif found is not NoWorker.BUSY:
+                self._fetch(want, None if found is NoWorker.LEADER else found, now, out)
+            elif self._choice.others_wait_too(want):
+                break
 
     def _fetch(self, want: BlobRequest, source: FetchingWorker | None, now: float, out: FilesStepBuilder) -> None:
         blob = want.blob
@@ -526,15 +439,6 @@ class Sources:
         want.alarm = self._alarms.set(want.deadline, partial(self._too_long, want.peer.conn, want.want))
         self._fetching += 1
         want.peer.fetching += 1
-        if source is None:
-            blob.copies += 1
-            self._copies += 1
-            out.do.append(SendSource(want.peer.conn, want.want, blob.sha256, want.size, "", ""))
-        else:
-            source.uploads += 1
-            text = source.url, source.key
-            out.do.append(SendSource(want.peer.conn, want.want, blob.sha256, want.size, *text))
-
-
-def _first(of: Iterable[str], count: int) -> list[str]:
-    return list(islice(of, count))
+        self._choice.take(blob, source)
+        place = ("", "") if source is None else (source.url, source.key)
+        out.do.append(SendSource(want.peer.conn, want.want, blob.sha256, want.size, *place))
