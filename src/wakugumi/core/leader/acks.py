@@ -20,8 +20,6 @@ from wakugumi.core.leader.workers import Workers, was_given
 
 
 class Acks:
-    """The answers of one leader's workers."""
-
     def __init__(
         self,
         out: StepBuilder,
@@ -79,8 +77,8 @@ class Acks:
         elif is_final(event):
             self._lifecycle.finish(job, False, event.payload, now, by=worker, why=event.reason, blobs=event.blobs)
         elif job.worker is worker:
-            # "cancelled" answers a cancel of before the job was submitted again. A worker that stands for others
-            # reports "worker-lost" (SPEC L4). Neither is a fault of the job.
+            # "cancelled" answers a cancel from before the job was submitted again, and "worker-lost" is reported
+            # for another worker (SPEC L4): neither is a fault of the job.
             at_once = event.reason in {"cancelled", "worker-lost"}
             self._not_started.attempt_fails(worker, job, event.reason, now)
             self._lifecycle.attempt_lost(job, event.reason, now, at_once=at_once, output=event.output)

@@ -17,8 +17,6 @@ from wakugumi.limits.leader import QUEUE_FILES_MAX, QUEUE_RESUME_SHARE
 
 
 class Admission:
-    """The door of one leader for new jobs."""
-
     def __init__(
         self,
         lanes: Lanes,

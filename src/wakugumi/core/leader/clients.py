@@ -27,8 +27,6 @@ _UNREPORTED: Final = frozenset({"cancelled", "worker-lost", "ack-late", "leader-
 
 
 class Clients:
-    """All clients of one leader."""
-
     def __init__(self, out: StepBuilder, lanes: Lanes, jobs: JobTable, holds: FileReferences) -> None:
         self._out = out
         self._holds = holds
@@ -54,7 +52,7 @@ class Clients:
 
     def joined(self, event: ev.ClientJoined, now: float) -> None:
         if event.client not in self.by_id and len(self.by_id) >= CLIENTS_MAX:
-            self._out.do.append(ev.Close(event.conn, f"more than {CLIENTS_MAX} clients have work here"))
+            self._out.do.append(ev.Close(event.conn, f"full: {CLIENTS_MAX} clients are connected or have open jobs"))
             return
         client = self.get_or_add(event.client)
         client.conns[event.conn] = event.cap
@@ -148,9 +146,7 @@ class Clients:
             job_id, _ = connection.pending.popitem(last=False)
             job = self._jobs.get(job_id)
             if job is None:
-                self._out.refuse(
-                    connection, job_id, "expired", "its result waited too long to be read, and was forgotten"
-                )
+                self._out.refuse(connection, job_id, "expired", "the result expired before the client read it")
             elif job.state is DONE:
                 self.send_result(job, connection)
             else:

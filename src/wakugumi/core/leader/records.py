@@ -208,16 +208,9 @@ class WorkerRecord:
         here."""
         self.kept_for: Turn | None = None
         """The worker is kept free for the large job of this turn."""
-        self.receipts = self.heartbeats = self.reattach = self.cancels = False
-        self.blobs = False
-        """The worker fetches blobs that a job names."""
-        self.runs_unnamed = self.simple_only = False
-        self.resend = False
-        """The worker gets the jobs that it reports as held once more."""
-        self.env = False
-        """The worker passes the variables that a job sets to its program."""
-        self.as_root = False
-        """Programs of this worker run as root."""
+        # Capabilities, as in `WorkerJoined`.
+        self.receipts = self.heartbeats = self.reattach = self.cancels = self.resend = False
+        self.blobs = self.runs_unnamed = self.simple_only = self.env = self.as_root = False
         self.rests = ""
         """Why the worker is out of order; empty if it works."""
         self.fault = ""

@@ -26,8 +26,6 @@ from wakugumi.limits.leader import ATTEMPTS_MAX, QUEUE_BYTES_MAX, QUEUE_JOBS_MAX
 
 
 class LeaderState:
-    """The parts of one leader, connected."""
-
     def __init__(
         self,
         chance: Callable[[], float],

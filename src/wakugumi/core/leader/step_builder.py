@@ -14,8 +14,6 @@ from wakugumi.core.step import Step
 
 
 class StepBuilder:
-    """The Step that is being made."""
-
     def __init__(self, *, keeps: bool = True) -> None:
         self.keeps = keeps
         """False without a journal: then no records are made."""

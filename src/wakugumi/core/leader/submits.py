@@ -19,8 +19,6 @@ from wakugumi.core.leader.step_builder import StepBuilder
 
 
 class Submits:
-    """Submits, searches and cancels of one leader's clients."""
-
     def __init__(
         self,
         out: StepBuilder,

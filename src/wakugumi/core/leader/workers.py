@@ -30,8 +30,6 @@ from wakugumi.limits.wire import HELLO_DEADLINE_S, SILENCE_MAX_S
 
 
 class Workers:
-    """All workers of one leader."""
-
     def __init__(
         self, out: StepBuilder, roster: Roster, lanes: Lanes, lifecycle: JobLifecycle, orphans: OrphanJobs
     ) -> None:

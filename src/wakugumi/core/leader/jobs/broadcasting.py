@@ -21,8 +21,6 @@ from wakugumi.limits.leader import BROADCAST_BYTES_MAX
 
 
 class Broadcasts:
-    """Turns broadcasts into jobs."""
-
     def __init__(
         self,
         out: StepBuilder,
@@ -41,16 +39,16 @@ class Broadcasts:
 
     def submitted(self, connection: ClientConnection, event: Submitted, now: float) -> None:
         """Make a part for every worker that matches now; the list of parts is the answer (SPEC S5). No connection waits
-        for a part until the client has read the list and asks: before, it could not tell what the result belongs to."""
+        for a part until the client has read the list and claims it: before, the client could not know the part's id."""
         workers = self._roster.audience(event.subject, event.requirements)
         size = len(event.payload)
         if not connection.receipts:
             self._out.refuse(
-                connection, event.job, "not-supported", "an old client cannot tell the parts of a broadcast"
+                connection, event.job, "not-supported", "a client without receipts cannot submit a broadcast"
             )
             return
         if len(workers) * size > BROADCAST_BYTES_MAX:
-            text = f"{size} bytes for each of {len(workers)} workers are too many: {BROADCAST_BYTES_MAX} in all"
+            text = f"{size} bytes for each of {len(workers)} workers are more than {BROADCAST_BYTES_MAX} in all"
             self._out.refuse(connection, event.job, "too-big", text)
             return
         part_events = [
@@ -60,7 +58,7 @@ class Broadcasts:
             for worker in workers
         ]
         if any((part := self._jobs.get(one.job)) is not None and not is_repeated(part, one) for one in part_events):
-            # A part of an earlier broadcast is still known, which itself is forgotten.
+            # The broadcast of before is forgotten, but one of its parts is not.
             self._out.refuse(connection, event.job, *CONFLICT)
             return
         broadcast = self._lifecycle.accept(connection, event, now)

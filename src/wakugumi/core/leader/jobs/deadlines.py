@@ -17,8 +17,6 @@ _TIMERS_KEPT: Final = 64
 
 
 class Deadlines:
-    """Deadlines of one leader's jobs."""
-
     def __init__(self) -> None:
         self.by_job: dict[JobId, float] = {}
         self.timers: list[tuple[float, JobId]] = []

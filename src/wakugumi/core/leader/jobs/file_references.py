@@ -26,8 +26,6 @@ FILES_FREE: Final = 4
 
 
 class FileReferences:
-    """Files that the jobs of one leader need."""
-
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
         """Number of jobs and results that need a file."""

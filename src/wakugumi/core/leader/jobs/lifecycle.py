@@ -58,8 +58,6 @@ class Counts(msgspec.Struct):
 
 
 class JobLifecycle:
-    """The jobs of one leader."""
-
     def __init__(
         self,
         out: StepBuilder,

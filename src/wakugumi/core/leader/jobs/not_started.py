@@ -86,8 +86,6 @@ class _TriedGroup:
 
 
 class NotStarted:
-    """The jobs of one leader that some worker could not start."""
-
     def __init__(self, roster: Roster, lanes: Lanes, lifecycle: JobLifecycle) -> None:
         self._roster = roster
         self._lanes = lanes

@@ -52,8 +52,6 @@ class ClientConnection(msgspec.Struct, gc=False, eq=False):
 
 
 class ResultStore:
-    """The finished jobs of one leader."""
-
     def __init__(self) -> None:
         self.undelivered: dict[JobId, JobRecord] = {}
         """Undelivered results in the order in which they finished."""

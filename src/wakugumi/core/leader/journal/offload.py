@@ -22,8 +22,6 @@ from wakugumi.limits.journal import JOURNAL_MOVED_BYTES_MAX
 
 
 class OffloadedRequests:
-    """Loads requests from the journal, and drops old leaves."""
-
     def __init__(
         self,
         out: StepBuilder,
@@ -71,7 +69,7 @@ class OffloadedRequests:
             if job.leaf != event.leaf:  # The job was moved, or submitted again, while its old leaf was read.
                 again.append(job)
             elif payload is None:
-                text = "the leader's journal could not read its request"
+                text = "the leader's journal could not read the request"
                 self._lifecycle.finish(job, False, Verdict("input-lost", text), now)
             else:
                 self._sent(job)

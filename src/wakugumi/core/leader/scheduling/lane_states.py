@@ -1,4 +1,4 @@
-"""Where does a lane wait?"""
+"""Where does a lane wait? In one line at most."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Final
 
 
 class LaneState(Enum):
-    """Line in which a lane waits: one at most."""
-
     NOWHERE = auto()
     """The lane has nothing that may run, or is being served."""
     READY = auto()

@@ -18,8 +18,6 @@ from wakugumi.limits.leader import LANES_IDLE_MAX
 
 
 class LaneTable:
-    """All lanes of one leader."""
-
     def __init__(self, roster: Roster, policies: Policies, parking: Parking) -> None:
         self._roster = roster
         self._policies = policies

@@ -38,8 +38,6 @@ _GONE_KEPT: Final = 64
 
 
 class Lanes:
-    """All queues of one leader."""
-
     def __init__(self, roster: Roster, policies: Policies, holders: Holders = no_holders) -> None:
         """The roster ranks by the policies' rules; `holders` returns the workers that hold a file."""
         self._roster = roster
@@ -159,7 +157,7 @@ class Lanes:
         return self.picker.wake_at()
 
     def worker_leaves(self, worker: WorkerRecord) -> None:
-        """This worker stops serving: a turn for which it is kept free looks for another."""
+        """This worker stops serving: the turn that keeps it free must find another."""
         turn = worker.kept_for
         if turn is not None:
             self.picker.let_go(turn)

@@ -1,4 +1,4 @@
-"""Which lane is served next, of those that are ready and those that wait for credit? (SPEC L1)
+"""Which lane is served next: one that is ready, or one that waits for credit? (SPEC L1)
 
 A lane without credit is *parked* with its pools. A lane takes a *place* when it begins to wait, and gives it up when it
 is served; of all lanes that can use the available credit, in any pool, the lowest place is served next. So between two
@@ -17,8 +17,6 @@ from wakugumi.core.leader.waiting_line import WaitingLine
 
 
 class Parking:
-    """Lines of the waiting lanes of one leader."""
-
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
         self._places = 0

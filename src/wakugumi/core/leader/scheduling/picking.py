@@ -47,8 +47,6 @@ _NOTHING: Final = Requirements()
 
 
 class Picker:
-    """Chooses for the turns of one leader that have jobs with requirements."""
-
     def __init__(self, roster: Roster, holders: Holders = no_holders) -> None:
         self._roster = roster
         self._holders = holders

@@ -32,8 +32,6 @@ _NOTHING: Final = Requirements()
 
 
 class Roster:
-    """All workers of one leader."""
-
     def __init__(self, *rankings: Ranking) -> None:
         """`rankings` are the rules in use, identified by their index. No rule: most credit."""
         self._ranking, *others = rankings or (most_credit,)
@@ -255,8 +253,8 @@ class Roster:
         return None
 
     def roomy(self, pools: list[PatternPool], order: int, requirements: Requirements) -> WorkerRecord | None:
-        """The best worker that can run the job and has its slots free. It checks all members, unless the first shows
-        that none has room: few jobs ask for this."""
+        """The best worker that can run the job and has its slots free. The search covers all members, unless the best
+        one shows that none has room: few jobs need this."""
         slots = requirements.slots
         if not order and self._ranking is most_credit:
             first = self.best(pools)

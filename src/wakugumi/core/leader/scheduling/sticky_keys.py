@@ -22,8 +22,6 @@ _WORD: Final = (1 << 64) - 1
 
 
 class StickyKeys:
-    """The keys of one subject and their homes."""
-
     def __init__(self, keys_max: int = HOMES_MAX) -> None:
         self._keys_max = keys_max
         self._home: OrderedDict[str, WorkerId | None] = OrderedDict()
