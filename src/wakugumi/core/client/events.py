@@ -21,7 +21,11 @@ ANY_LEADER = LeaderNo(0)
 # Events: first from the user, then from connections.
 
 
-class LeaderAdded(msgspec.Struct, frozen=True, gc=False):
+class ClientEvent(msgspec.Struct, frozen=True, gc=False):
+    """An event that the machine takes."""
+
+
+class LeaderAdded(ClientEvent, frozen=True, gc=False):
     """A new leader, or a removed one that still has jobs and gets new ones again. `name` is the same in every life of
     the client."""
 
@@ -29,13 +33,13 @@ class LeaderAdded(msgspec.Struct, frozen=True, gc=False):
     name: str = ""
 
 
-class LeaderRemoved(msgspec.Struct, frozen=True, gc=False):
+class LeaderRemoved(ClientEvent, frozen=True, gc=False):
     """The leader gets no further jobs; `Parted` follows when it has none left."""
 
     leader: LeaderNo
 
 
-class Submit(msgspec.Struct, frozen=True, gc=False):
+class Submit(ClientEvent, frozen=True, gc=False):
     """A new job. `frame` is kept and sent again as the same bytes. A job for one leader `only` goes to no other, and is
     given up when that one is lost for longer than the grace. A leader may know a job whose id was `given` by the user,
     from an earlier life of this client: see `job_search`."""
@@ -46,7 +50,7 @@ class Submit(msgspec.Struct, frozen=True, gc=False):
     given: bool = False
 
 
-class ClaimJob(msgspec.Struct, frozen=True, gc=False):
+class ClaimJob(ClientEvent, frozen=True, gc=False):
     """Wait for the result of a job that was submitted before, to an unknown leader. If one leader `only` has it, wait
     for that one, however long it is away."""
 
@@ -54,11 +58,11 @@ class ClaimJob(msgspec.Struct, frozen=True, gc=False):
     only: LeaderNo = ANY_LEADER
 
 
-class Cancel(msgspec.Struct, frozen=True, gc=False):
+class Cancel(ClientEvent, frozen=True, gc=False):
     jobs: Sequence[JobId]
 
 
-class Ask(msgspec.Struct, frozen=True, gc=False):
+class Ask(ClientEvent, frozen=True, gc=False):
     """A question. Every question may be asked twice, so a lost answer is asked for again."""
 
     ask: bytes
@@ -67,26 +71,26 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     """The leader to ask; any that serves if not given."""
 
 
-class Forget(msgspec.Struct, frozen=True, gc=False):
+class Forget(ClientEvent, frozen=True, gc=False):
     """The end of this claim, or the answer to this question, is no longer awaited."""
 
     id: bytes
 
 
-class Connected(msgspec.Struct, frozen=True, gc=False):
+class Connected(ClientEvent, frozen=True, gc=False):
     """The connection is established, and the hello is on its way."""
 
     conn: ConnId
 
 
-class Disconnected(msgspec.Struct, frozen=True, gc=False):
+class Disconnected(ClientEvent, frozen=True, gc=False):
     """The connection could not be made, or is gone, closed by either side."""
 
     conn: ConnId
     why: str
 
 
-class Welcomed(msgspec.Struct, frozen=True, gc=False):
+class Welcomed(ClientEvent, frozen=True, gc=False):
     conn: ConnId
     takes_cap: bool = False
     """The leader takes changes of the cap of the hello."""
@@ -98,31 +102,31 @@ class Welcomed(msgspec.Struct, frozen=True, gc=False):
     """The leader takes jobs that set variables."""
 
 
-class HeartbeatReceived(msgspec.Struct, frozen=True, gc=False):
+class HeartbeatReceived(ClientEvent, frozen=True, gc=False):
     """A sign of life without other content."""
 
     conn: ConnId
 
 
-class LeaderBlocked(msgspec.Struct, frozen=True, gc=False):
+class LeaderBlocked(ClientEvent, frozen=True, gc=False):
     """The leader does not read what we write (`on`), or reads again."""
 
     conn: ConnId
     on: bool
 
 
-class LeaderWritten(msgspec.Struct, frozen=True, gc=False):
+class LeaderWritten(ClientEvent, frozen=True, gc=False):
     """All that was sent before `TellWhenLeaderWritten` is written, except for the contents of a buffer."""
 
     conn: ConnId
 
 
-class Receipts(msgspec.Struct, frozen=True, gc=False):
+class Receipts(ClientEvent, frozen=True, gc=False):
     conn: ConnId
     jobs: Sequence[JobId]
 
 
-class JobsFound(msgspec.Struct, frozen=True, gc=False):
+class JobsFound(ClientEvent, frozen=True, gc=False):
     """The leader's answer about jobs that it was asked for."""
 
     conn: ConnId
@@ -130,14 +134,14 @@ class JobsFound(msgspec.Struct, frozen=True, gc=False):
     jobs: Sequence[JobId]
 
 
-class JobRefused(msgspec.Struct, frozen=True, gc=False):
+class JobRefused(ClientEvent, frozen=True, gc=False):
     conn: ConnId
     job: JobId
     code: str
     text: str
 
 
-class Unfit(msgspec.Struct, frozen=True, gc=False):
+class Unfit(ClientEvent, frozen=True, gc=False):
     """The job's files do not fit a frame, or it sets variables, and this leader takes no such job. Another one may."""
 
     conn: ConnId
@@ -148,7 +152,7 @@ class Unfit(msgspec.Struct, frozen=True, gc=False):
     """The leader takes no variables."""
 
 
-class FilesWanted(msgspec.Struct, frozen=True, gc=False):
+class FilesWanted(ClientEvent, frozen=True, gc=False):
     """The leader takes this job once it has the files. The job is neither accepted nor refused, and will be sent
     again."""
 
@@ -156,41 +160,18 @@ class FilesWanted(msgspec.Struct, frozen=True, gc=False):
     job: JobId
 
 
-class ResultReceived(msgspec.Struct, frozen=True, gc=False):
+class ResultReceived(ClientEvent, frozen=True, gc=False):
     conn: ConnId
     job: JobId
     payload: bytes
 
 
-class QuestionAnswered(msgspec.Struct, frozen=True, gc=False):
+class QuestionAnswered(ClientEvent, frozen=True, gc=False):
     conn: ConnId
     ask: bytes
     refused: bool
     payload: bytes
 
-
-ClientEvent: TypeAlias = (
-    LeaderAdded
-    | LeaderRemoved
-    | Submit
-    | ClaimJob
-    | Cancel
-    | Ask
-    | Forget
-    | Connected
-    | Disconnected
-    | Welcomed
-    | HeartbeatReceived
-    | LeaderBlocked
-    | LeaderWritten
-    | Receipts
-    | JobsFound
-    | JobRefused
-    | Unfit
-    | FilesWanted
-    | ResultReceived
-    | QuestionAnswered
-)
 
 # Effects: first on connections, then for the user.
 

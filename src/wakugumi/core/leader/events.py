@@ -6,7 +6,6 @@ The records that it keeps before it acts are in `journal/entries.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import msgspec
 
@@ -19,7 +18,11 @@ from wakugumi.core.subject import Pattern, Subject
 # Events.
 
 
-class ClientJoined(msgspec.Struct, frozen=True, gc=False):
+class LeaderEvent(msgspec.Struct, frozen=True, gc=False):
+    """An event that the machine takes."""
+
+
+class ClientJoined(LeaderEvent, frozen=True, gc=False):
     conn: ConnId
     client: ClientId
     cap: int
@@ -28,7 +31,7 @@ class ClientJoined(msgspec.Struct, frozen=True, gc=False):
     heartbeats: bool
 
 
-class WorkerJoined(msgspec.Struct, frozen=True, gc=False):
+class WorkerJoined(LeaderEvent, frozen=True, gc=False):
     conn: ConnId
     worker: WorkerId
     name: str
@@ -56,13 +59,13 @@ class WorkerJoined(msgspec.Struct, frozen=True, gc=False):
     """The worker passes the variables that a job sets to its program."""
 
 
-class Left(msgspec.Struct, frozen=True, gc=False):
+class Left(LeaderEvent, frozen=True, gc=False):
     """The connection is closed, by either side."""
 
     conn: ConnId
 
 
-class Submitted(msgspec.Struct, frozen=True, gc=False):
+class Submitted(LeaderEvent, frozen=True, gc=False):
     conn: ConnId
     job: JobId
     subject: Subject
@@ -80,7 +83,7 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
     """Digest of all that decides the answer; empty if unknown."""
 
 
-class SubmitRefused(msgspec.Struct, frozen=True, gc=False):
+class SubmitRefused(LeaderEvent, frozen=True, gc=False):
     """A submit could not be read; its sender must get a refusal (F11)."""
 
     conn: ConnId
@@ -89,12 +92,12 @@ class SubmitRefused(msgspec.Struct, frozen=True, gc=False):
     text: str
 
 
-class Credited(msgspec.Struct, frozen=True, gc=False):
+class Credited(LeaderEvent, frozen=True, gc=False):
     conn: ConnId
     amount: int
 
 
-class Acked(msgspec.Struct, frozen=True, gc=False):
+class Acked(LeaderEvent, frozen=True, gc=False):
     conn: ConnId
     job: JobId
     ok: bool
@@ -111,7 +114,7 @@ class Acked(msgspec.Struct, frozen=True, gc=False):
     """Digest of the request that was run; empty if the worker sends none."""
 
 
-class WorkerHolds(msgspec.Struct, frozen=True, gc=False):
+class WorkerHolds(LeaderEvent, frozen=True, gc=False):
     """Jobs that a worker runs or has finished, reported before its first credit (L4)."""
 
     conn: ConnId
@@ -122,14 +125,14 @@ class WorkerHolds(msgspec.Struct, frozen=True, gc=False):
     """Jobs with results of an earlier process of this worker, confirmed or not: sent only after `SendFetch`."""
 
 
-class Declined(msgspec.Struct, frozen=True, gc=False):
+class Declined(LeaderEvent, frozen=True, gc=False):
     """A worker returns a job that it has not begun: no attempt is counted, but the credit is used."""
 
     conn: ConnId
     job: JobId
 
 
-class Described(msgspec.Struct, frozen=True, gc=False):
+class Described(LeaderEvent, frozen=True, gc=False):
     """Properties of a worker that stands for a node, found out after it joined."""
 
     conn: ConnId
@@ -137,7 +140,7 @@ class Described(msgspec.Struct, frozen=True, gc=False):
     env: bool
 
 
-class Rested(msgspec.Struct, frozen=True, gc=False):
+class Rested(LeaderEvent, frozen=True, gc=False):
     """A worker is out of order, and why: its credit is void, and no job waits for it. An empty reason, or new credit,
     ends this."""
 
@@ -145,40 +148,40 @@ class Rested(msgspec.Struct, frozen=True, gc=False):
     why: str
 
 
-class Confirmed(msgspec.Struct, frozen=True, gc=False):
+class Confirmed(LeaderEvent, frozen=True, gc=False):
     """A client has stored these results; those of an old client, which cannot confirm, were written (F9)."""
 
     conn: ConnId
     jobs: Sequence[JobId]
 
 
-class Claimed(msgspec.Struct, frozen=True, gc=False):
+class Claimed(LeaderEvent, frozen=True, gc=False):
     """A client waits for these jobs, submitted by any client."""
 
     conn: ConnId
     jobs: Sequence[JobId]
 
 
-class Sought(msgspec.Struct, frozen=True, gc=False):
+class Sought(LeaderEvent, frozen=True, gc=False):
     """A client of several leaders asks which of these jobs are known here, before it submits them (SPEC K8)."""
 
     conn: ConnId
     jobs: Sequence[JobId]
 
 
-class CapChanged(msgspec.Struct, frozen=True, gc=False):
+class CapChanged(LeaderEvent, frozen=True, gc=False):
     """A client of several leaders divides its cap anew, and declares this leader's new share."""
 
     conn: ConnId
     cap: int
 
 
-class CancelWanted(msgspec.Struct, frozen=True, gc=False):
+class CancelWanted(LeaderEvent, frozen=True, gc=False):
     conn: ConnId
     jobs: Sequence[JobId]
 
 
-class PeerHeard(msgspec.Struct, frozen=True, gc=False):
+class PeerHeard(LeaderEvent, frozen=True, gc=False):
     """A sign of life: a heartbeat, or some bytes of a frame that takes long to arrive."""
 
     conn: ConnId
@@ -188,35 +191,35 @@ class PeerHeard(msgspec.Struct, frozen=True, gc=False):
     """Share of the CPU, 0 to 1, that other programs used when the worker held credit back (W2)."""
 
 
-class Leaving(msgspec.Struct, frozen=True, gc=False):
+class Leaving(LeaderEvent, frozen=True, gc=False):
     """A worker finishes its jobs and takes no new ones."""
 
     conn: ConnId
 
 
-class PeerBlocked(msgspec.Struct, frozen=True, gc=False):
+class PeerBlocked(LeaderEvent, frozen=True, gc=False):
     """The peer does not read, and unsent bytes have piled up."""
 
     conn: ConnId
 
 
-class PeerUnblocked(msgspec.Struct, frozen=True, gc=False):
+class PeerUnblocked(LeaderEvent, frozen=True, gc=False):
     conn: ConnId
 
 
-class PeerWritten(msgspec.Struct, frozen=True, gc=False):
+class PeerWritten(LeaderEvent, frozen=True, gc=False):
     """All that was queued before `TellWhenPeerWritten` is sent, except for what a buffer holds."""
 
     conn: ConnId
 
 
-class QuestionAsked(msgspec.Struct, frozen=True, gc=False):
+class QuestionAsked(LeaderEvent, frozen=True, gc=False):
     conn: ConnId
     ask_id: bytes
     question: Question
 
 
-class PayloadsLoaded(msgspec.Struct, frozen=True, gc=False):
+class PayloadsLoaded(LeaderEvent, frozen=True, gc=False):
     """Answer to `LoadPayloads`; a job that the journal could not read is missing."""
 
     leaf: int
@@ -224,71 +227,45 @@ class PayloadsLoaded(msgspec.Struct, frozen=True, gc=False):
     payloads: dict[JobId, bytes]
 
 
-class DiskLow(msgspec.Struct, frozen=True, gc=False):
+class DiskLow(LeaderEvent, frozen=True, gc=False):
     """The disk is nearly full (`low`), or has room again."""
 
     low: bool
 
 
-class ReadingStopped(msgspec.Struct, frozen=True, gc=False):
+class ReadingStopped(LeaderEvent, frozen=True, gc=False):
     """The disk is too slow and most peers are not read from (`stopped`), or all are again."""
 
     stopped: bool
 
 
-class CommitsStalled(msgspec.Struct, frozen=True, gc=False):
+class CommitsStalled(LeaderEvent, frozen=True, gc=False):
     """The journal committed nothing for some seconds, and why; empty: commits go on."""
 
     why: str
 
 
-class StopWanted(msgspec.Struct, frozen=True, gc=False):
+class StopWanted(LeaderEvent, frozen=True, gc=False):
     """Finish running jobs, assign none, and then report `LeaderStopped`."""
 
-
-LeaderEvent: TypeAlias = (
-    ClientJoined
-    | WorkerJoined
-    | Left
-    | Submitted
-    | SubmitRefused
-    | Credited
-    | Acked
-    | WorkerHolds
-    | Declined
-    | Described
-    | Rested
-    | Confirmed
-    | Claimed
-    | Sought
-    | CapChanged
-    | CancelWanted
-    | PeerHeard
-    | Leaving
-    | PeerBlocked
-    | PeerUnblocked
-    | PeerWritten
-    | QuestionAsked
-    | PayloadsLoaded
-    | DiskLow
-    | ReadingStopped
-    | CommitsStalled
-    | StopWanted
-)
 
 # Effects.
 
 
-class SendWelcome(msgspec.Struct, frozen=True, gc=False):
+class LeaderDo(msgspec.Struct, frozen=True, gc=False):
+    """An effect that the machine returns."""
+
+
+class SendWelcome(LeaderDo, frozen=True, gc=False):
     conn: ConnId
 
 
-class SendReceipts(msgspec.Struct, frozen=True, gc=False):
+class SendReceipts(LeaderDo, frozen=True, gc=False):
     conn: ConnId
     jobs: Sequence[JobId]
 
 
-class SendFound(msgspec.Struct, frozen=True, gc=False):
+class SendFound(LeaderDo, frozen=True, gc=False):
     """Jobs that share one fate here."""
 
     conn: ConnId
@@ -296,21 +273,21 @@ class SendFound(msgspec.Struct, frozen=True, gc=False):
     jobs: Sequence[JobId]
 
 
-class SendRefusal(msgspec.Struct, frozen=True, gc=False):
+class SendRefusal(LeaderDo, frozen=True, gc=False):
     conn: ConnId
     job: JobId
     code: str
     text: str
 
 
-class SendAssign(msgspec.Struct, frozen=True, gc=False):
+class SendAssign(LeaderDo, frozen=True, gc=False):
     conn: ConnId
     job: JobId
     subject: Subject
     payload: bytes
 
 
-class SendResult(msgspec.Struct, frozen=True, gc=False):
+class SendResult(LeaderDo, frozen=True, gc=False):
     conn: ConnId
     job: JobId
     program: str
@@ -319,51 +296,51 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     """The result stands for a refusal, which an old client has no message for (F11)."""
 
 
-class LoadPayloads(msgspec.Struct, frozen=True, gc=False):
+class LoadPayloads(LeaderDo, frozen=True, gc=False):
     """Read these requests from a leaf of the journal; `PayloadsLoaded` follows."""
 
     leaf: int
     jobs: Sequence[JobId]
 
 
-class SendFetch(msgspec.Struct, frozen=True, gc=False):
+class SendFetch(LeaderDo, frozen=True, gc=False):
     """Ask a worker for results of its earlier process."""
 
     conn: ConnId
     jobs: Sequence[JobId]
 
 
-class SendWorkerConfirms(msgspec.Struct, frozen=True, gc=False):
+class SendWorkerConfirms(LeaderDo, frozen=True, gc=False):
     """Tell a worker that the leader has stored these results."""
 
     conn: ConnId
     jobs: Sequence[JobId]
 
 
-class SendCancel(msgspec.Struct, frozen=True, gc=False):
+class SendCancel(LeaderDo, frozen=True, gc=False):
     """Tell a worker to stop this job."""
 
     conn: ConnId
     job: JobId
 
 
-class SendRested(msgspec.Struct, frozen=True, gc=False):
+class SendRested(LeaderDo, frozen=True, gc=False):
     """Confirm to a worker that it is out of order and its credit void. Assignments for that credit were sent before."""
 
     conn: ConnId
 
 
-class SendPeerHeartbeat(msgspec.Struct, frozen=True, gc=False):
+class SendPeerHeartbeat(LeaderDo, frozen=True, gc=False):
     conn: ConnId
 
 
-class SendAnswer(msgspec.Struct, frozen=True, gc=False):
+class SendAnswer(LeaderDo, frozen=True, gc=False):
     conn: ConnId
     ask_id: bytes
     answer: Answer
 
 
-class SendNo(msgspec.Struct, frozen=True, gc=False):
+class SendNo(LeaderDo, frozen=True, gc=False):
     """The question is refused, and why."""
 
     conn: ConnId
@@ -372,64 +349,39 @@ class SendNo(msgspec.Struct, frozen=True, gc=False):
     text: str
 
 
-class TellWhenPeerWritten(msgspec.Struct, frozen=True, gc=False):
+class TellWhenPeerWritten(LeaderDo, frozen=True, gc=False):
     """`PeerWritten` follows when all that was queued for the peer is sent; the peer gets no more until then."""
 
     conn: ConnId
 
 
-class PauseReading(msgspec.Struct, frozen=True, gc=False):
+class PauseReading(LeaderDo, frozen=True, gc=False):
     """Stop reading from an old client, which has no message for "full" (F11)."""
 
     conn: ConnId
 
 
-class ResumeReading(msgspec.Struct, frozen=True, gc=False):
+class ResumeReading(LeaderDo, frozen=True, gc=False):
     conn: ConnId
 
 
-class Complain(msgspec.Struct, frozen=True, gc=False):
+class Complain(LeaderDo, frozen=True, gc=False):
     """A peer broke the protocol: one log line, and the message is ignored."""
 
     conn: ConnId
     text: str
 
 
-class Close(msgspec.Struct, frozen=True, gc=False):
+class Close(LeaderDo, frozen=True, gc=False):
     conn: ConnId
     why: str
 
 
-class BlobsFreed(msgspec.Struct, frozen=True, gc=False):
+class BlobsFreed(LeaderDo, frozen=True, gc=False):
     """These blobs belonged to forgotten results, and no other job needs them."""
 
     blobs: Sequence[str]
 
 
-class LeaderStopped(msgspec.Struct, frozen=True, gc=False):
+class LeaderStopped(LeaderDo, frozen=True, gc=False):
     """No job runs, and no connected client waits for a result."""
-
-
-LeaderDo: TypeAlias = (
-    SendWelcome
-    | SendReceipts
-    | SendFound
-    | SendRefusal
-    | SendAssign
-    | SendResult
-    | LoadPayloads
-    | SendFetch
-    | SendWorkerConfirms
-    | SendCancel
-    | SendRested
-    | SendPeerHeartbeat
-    | SendAnswer
-    | SendNo
-    | TellWhenPeerWritten
-    | PauseReading
-    | ResumeReading
-    | Complain
-    | Close
-    | BlobsFreed
-    | LeaderStopped
-)

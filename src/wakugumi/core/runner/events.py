@@ -153,31 +153,35 @@ SlotsEvent: TypeAlias = (
 # Effects.
 
 
-class StartProgram(msgspec.Struct, frozen=True, gc=False):
+class SlotsDo(msgspec.Struct, frozen=True, gc=False):
+    """An effect that the machine returns."""
+
+
+class StartProgram(SlotsDo, frozen=True, gc=False):
     job: JobId
     payload: bytes
 
 
-class KillProgram(msgspec.Struct, frozen=True, gc=False):
+class KillProgram(SlotsDo, frozen=True, gc=False):
     """End the program; `ProgramEnded` follows with this code as its reason."""
 
     job: JobId
     code: str
 
 
-class LoadResult(msgspec.Struct, frozen=True, gc=False):
+class LoadResult(SlotsDo, frozen=True, gc=False):
     """Read the result from the disk; `ResultLoaded` follows."""
 
     job: JobId
 
 
-class ForgetResult(msgspec.Struct, frozen=True, gc=False):
+class ForgetResult(SlotsDo, frozen=True, gc=False):
     """The leader has stored this failure: the copy on the disk must never answer a later attempt."""
 
     job: JobId
 
 
-class SendHolding(msgspec.Struct, frozen=True, gc=False):
+class SendHolding(SlotsDo, frozen=True, gc=False):
     running: tuple[JobId, ...]
     finished: tuple[JobId, ...]
     """Unconfirmed results; their acks follow."""
@@ -185,18 +189,18 @@ class SendHolding(msgspec.Struct, frozen=True, gc=False):
     """Results of an earlier life, sent if the leader fetches them."""
 
 
-class SendAck(msgspec.Struct, frozen=True, gc=False):
+class SendAck(SlotsDo, frozen=True, gc=False):
     job: JobId
     payload: bytes
     request: bytes = b""
     """Digest of the request that was run; empty if unknown."""
 
 
-class TellWhenResultsWritten(msgspec.Struct, frozen=True, gc=False):
+class TellWhenResultsWritten(SlotsDo, frozen=True, gc=False):
     """`ResultsWritten` follows once all sent so far is written; no more results are sent until then."""
 
 
-class SendFailure(msgspec.Struct, frozen=True, gc=False):
+class SendFailure(SlotsDo, frozen=True, gc=False):
     """The worker's own ack for a job that was never started here or whose result is gone, and why."""
 
     job: JobId
@@ -206,26 +210,26 @@ class SendFailure(msgspec.Struct, frozen=True, gc=False):
     """False if another worker may well start the job."""
 
 
-class SendCredit(msgspec.Struct, frozen=True, gc=False):
+class SendCredit(SlotsDo, frozen=True, gc=False):
     amount: int
 
 
-class SendLeaving(msgspec.Struct, frozen=True, gc=False):
+class SendLeaving(SlotsDo, frozen=True, gc=False):
     pass
 
 
-class SendResting(msgspec.Struct, frozen=True, gc=False):
+class SendResting(SlotsDo, frozen=True, gc=False):
     """This machine is out of order, and why; `RestKnown` follows. An empty reason: it is in order again."""
 
     why: str
 
 
-class SendRunnerHeartbeat(msgspec.Struct, frozen=True, gc=False):
+class SendRunnerHeartbeat(SlotsDo, frozen=True, gc=False):
     held_by: float = 0.0
     """CPU share of other programs, 0 to 1, if credit was held back for it since the last heartbeat."""
 
 
-class AnswerCaller(msgspec.Struct, frozen=True, gc=False):
+class AnswerCaller(SlotsDo, frozen=True, gc=False):
     """Callers that wait for the job get its result: the job has just ended, or its result was kept."""
 
     job: JobId
@@ -235,7 +239,7 @@ class AnswerCaller(msgspec.Struct, frozen=True, gc=False):
     kept: bool = False
 
 
-class RefuseCaller(msgspec.Struct, frozen=True, gc=False):
+class RefuseCaller(SlotsDo, frozen=True, gc=False):
     """Callers that wait for the job get a code of the error table and a text."""
 
     job: JobId
@@ -243,55 +247,32 @@ class RefuseCaller(msgspec.Struct, frozen=True, gc=False):
     text: str
 
 
-class MeasureCpu(msgspec.Struct, frozen=True, gc=False):
+class MeasureCpu(SlotsDo, frozen=True, gc=False):
     """`CpuMeasured` follows."""
 
 
-class Probe(msgspec.Struct, frozen=True, gc=False):
+class Probe(SlotsDo, frozen=True, gc=False):
     """Try whether a program can be started here; `Probed` follows."""
 
 
-class HealthChanged(msgspec.Struct, frozen=True, gc=False):
+class HealthChanged(SlotsDo, frozen=True, gc=False):
     """This machine is out of order, and why; empty: in order again. For the log."""
 
     why: str
 
 
-class ComplainAboutLeader(msgspec.Struct, frozen=True, gc=False):
+class ComplainAboutLeader(SlotsDo, frozen=True, gc=False):
     """The leader broke the protocol: one log line per connection."""
 
     text: str
 
 
-class HangUpOnLeader(msgspec.Struct, frozen=True, gc=False):
+class HangUpOnLeader(SlotsDo, frozen=True, gc=False):
     why: str
 
 
-class RunnerStopped(msgspec.Struct, frozen=True, gc=False):
+class RunnerStopped(SlotsDo, frozen=True, gc=False):
     """All results are sent, or the deadline is over: end running programs and close. The last effect."""
 
-
-SlotsDo: TypeAlias = (
-    StartProgram
-    | KillProgram
-    | LoadResult
-    | ForgetResult
-    | SendHolding
-    | SendAck
-    | TellWhenResultsWritten
-    | SendFailure
-    | SendCredit
-    | SendLeaving
-    | SendResting
-    | SendRunnerHeartbeat
-    | AnswerCaller
-    | RefuseCaller
-    | MeasureCpu
-    | Probe
-    | HealthChanged
-    | ComplainAboutLeader
-    | HangUpOnLeader
-    | RunnerStopped
-)
 
 SlotsStep: TypeAlias = Step[None, SlotsDo]
