@@ -1,1 +1,1 @@
-"""TOUCHES. One file per outside thing; foreign exceptions are translated into ours here and nowhere else."""
+"""TOUCHES. One file per outside thing; foreign exceptions become ours here and nowhere else."""

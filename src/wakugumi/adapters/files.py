@@ -1,6 +1,6 @@
-"""How are files written, read and removed in a folder where a stranger's program has been, and how much fits the disk?
+"""How are files written, read and removed safely in a folder where a foreign program ran, and how much space is left?
 
-No link is followed, nothing waits for a pipe, no folder is too deep, and what cannot be written in full is not there.
+No link is followed, no pipe blocks, no folder is too deep, and an incomplete file is removed.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ READ_FOLDER: Final = READ | os.O_DIRECTORY
 NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 USED_UP: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOBUFS})
-"""No descriptors, processes or memory are left."""
+"""Errors of exhausted descriptors, processes or memory."""
 _COPY_BYTES: Final = 1 << 30
-"""What the kernel copies in one call."""
+"""Bytes that the kernel copies in one call."""
 
 
 GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
-"""How `open_beneath` says that something is not there, or that a link or a file is in its place."""
+"""Errors of `open_beneath` for a missing file, or a link or file in the place of a folder."""
 _SEARCH_FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def open_beneath(folder: int, name: str, flags: int) -> int:
-    """What lies below an open folder under a name with slashes. No part of the name may be a link: whoever may change
-    these folders cannot lead us elsewhere, whenever they try. Raises OSError."""
+    """Open a file below an open folder by a name with slashes. No part of the name may be a link, so that no process
+    that can change these folders can lead elsewhere. Raises OSError."""
     way, _, last = name.rpartition("/")
     at = folder
     try:
@@ -48,12 +48,12 @@ def open_beneath(folder: int, name: str, flags: int) -> int:
 
 
 def in_folder(path: str, folder: int | None) -> str:
-    """What to call this file where `folder`, if it is given, is open as the folder that it lies in."""
+    """The name of a file relative to its open parent `folder`, if given; else its path."""
     return path if folder is None else path.rpartition("/")[2]
 
 
 def refused(error: OSError, what: str) -> Refused:
-    """A disk that does not do what we need, in the words of the error table."""
+    """A disk error as a Refused with a code of the error table."""
     text = f"{what}: {error.strerror or error}"
     if error.errno in _DISK_ERRORS:
         return Sick("disk", text)
@@ -61,14 +61,14 @@ def refused(error: OSError, what: str) -> Refused:
 
 
 def write_all(file: int, data: bytes | bytearray | memoryview) -> None:
-    """To an open file, in as many calls as that takes. Raises OSError."""
+    """Write to an open file, in as many calls as necessary. Raises OSError."""
     written = os.write(file, data) if data else 0
     while written < len(data):
         written += os.write(file, memoryview(data)[written:])
 
 
 def sync_folder(path: str | Path) -> None:
-    """Names that were just made, changed or removed in this folder survive a loss of power. Raises OSError."""
+    """Make new, changed and removed names in this folder survive a power loss. Raises OSError."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
@@ -77,13 +77,13 @@ def sync_folder(path: str | Path) -> None:
 
 
 def free_on_disk(folder: str | Path) -> int:
-    """What this user may still write there, in bytes. Raises OSError."""
+    """Bytes that this user may still write there. Raises OSError."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize
 
 
 def write_new(path: str, content: bytes, mode: int, folder: int | None = None) -> None:
-    """All of it or, on an error, nothing. With an open `folder`, the path begins there."""
+    """Write a new file; an error leaves none. With an open `folder`, the path is relative to it."""
     file = os.open(path, NEW, mode, dir_fd=folder)
     try:
         write_all(file, content)
@@ -95,7 +95,7 @@ def write_new(path: str, content: bytes, mode: int, folder: int | None = None) -
 
 
 def copy_new(source: int, path: str, mode: int, folder: int | None = None) -> None:
-    """An open file's content under a new name. All of it or, on an error, nothing."""
+    """Copy an open file to a new name; an error leaves none."""
     file = os.open(path, NEW, mode, dir_fd=folder)
     try:
         at = 0
@@ -120,7 +120,7 @@ def read_all(path: str) -> bytes:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a folder and everything in it, or the link or file in its place. Raises OSError for what stays."""
+    """Remove a folder with its content, or the link or file in its place. Raises OSError if anything stays."""
     try:
         file = os.open(path, READ_FOLDER)
     except FileNotFoundError:
@@ -140,12 +140,12 @@ def remove_tree(path: str) -> None:
 
 
 def empty(folder: int, names: Sequence[str]) -> None:
-    """Remove these from an open folder. A folder within a folder is first moved up: so none is ever too deep."""
+    """Remove these from an open folder. Nested folders are moved up first, so that none is too deep."""
     folders = [name for name in names if not _unlink(folder, name)]
     prefix, number = os.urandom(8).hex(), itertools.count()
     while folders:
         inside = folders.pop()
-        _unlock(folder, inside)  # a program may have locked itself out
+        _unlock(folder, inside)  # A program may have locked it.
         file = os.open(inside, READ_FOLDER, dir_fd=folder)
         try:
             for name in os.listdir(file):
@@ -159,8 +159,8 @@ def empty(folder: int, names: Sequence[str]) -> None:
 
 
 def _unlock(folder: int, name: str) -> None:
-    """Let its owner do everything with a folder. `chmod` alone would follow a link that came in its place; what cannot
-    be read is only reached by /proc, which is not everywhere."""
+    """Give the owner all rights on a folder. A plain `chmod` would follow a link put in its place; an unreadable folder
+    needs /proc, which is not everywhere."""
     try:
         file, by_number = os.open(name, READ_FOLDER, dir_fd=folder), True
     except PermissionError:

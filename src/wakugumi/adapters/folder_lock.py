@@ -1,8 +1,8 @@
-"""Which process uses this folder? One at a time, by a lock of the folder itself and of a file in it.
+"""Which process uses this folder? One at a time, by a lock on the folder itself and on a file in it.
 
-A file alone can be removed, by a cleaner of temporary files for example, and the next process would lock a new one of
-the same name. The folder stays the same. The file tells which process has it, and is all that earlier versions, and
-file systems that lock no folders, know. The system releases both when the process ends, however it ends.
+The file alone could be removed, for example by a cleaner of temporary files, and the next process would lock a new one;
+the folder stays the same. The file names the process. Earlier versions, and file systems without locks on folders, know
+only the file. The system releases both when the process ends.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import time
 from typing import Final
 
 _NO_FOLDER_LOCKS: Final = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
-"""How network file systems say that they lock no folders."""
-_LOOK_S: Final = 0.1
+"""Errors of network file systems without locks on folders."""
+_RETRY_S: Final = 0.1
 
 
 class FolderInUse(Exception):
-    """Another process has it. `pid` is 0 if it is not known which."""
+    """Another process has the folder. `pid` is 0 if unknown."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(pid)
@@ -28,12 +28,12 @@ class FolderInUse(Exception):
 
 
 class FolderLock:
-    """A folder that is ours, until `release`."""
+    """A folder owned by this process until `release`."""
 
     def __init__(self, folder: str, name: str, *, patient: bool = False, own: bool = False) -> None:
-        """Takes it, and writes our process id to the file of this name. Raises Held, and OSError for a folder that
-        cannot be used. With `patient` it is tried twice, with a pause: somebody may just be looking (`holder`). With
-        `own`, a link and a folder of another user raise OSError."""
+        """Lock the folder, and write our process id to the file of this name. Raises FolderInUse, or OSError if the
+        folder cannot be used. `patient`: try twice, as a short `holder` call may have it. `own`: raise OSError for a
+        link and for another user's folder."""
         self._files: list[int] = []
         try:
             links = os.O_NOFOLLOW if own else 0
@@ -42,15 +42,15 @@ class FolderLock:
                 raise PermissionError(errno.EPERM, "the folder is another user's", folder)
             file = os.open(f"{folder}/{name}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             self._files.append(file)
-            if not _took(self._files, fcntl.LOCK_EX):
+            if not _lock(self._files, fcntl.LOCK_EX):
                 if patient:
-                    time.sleep(_LOOK_S)
-                if not patient or not _took(self._files, fcntl.LOCK_EX):
+                    time.sleep(_RETRY_S)
+                if not patient or not _lock(self._files, fcntl.LOCK_EX):
                     raise FolderInUse(_pid_in(file))
         except BaseException:
             self.release()
             raise
-        with contextlib.suppress(OSError):  # A full disk: the lock holds without it.
+        with contextlib.suppress(OSError):  # On a full disk the lock works without the id.
             os.ftruncate(file, 0)
             os.pwrite(file, b"%d\n" % os.getpid(), 0)
 
@@ -60,11 +60,11 @@ class FolderLock:
 
     @property
     def folder(self) -> int:
-        """The folder itself, open."""
+        """The open folder."""
         return self._files[0]
 
     def is_on(self, status: os.stat_result) -> bool:
-        """Is it this folder?"""
+        """Whether it locks this folder."""
         return os.path.samestat(os.fstat(self.folder), status)
 
     def release(self) -> None:
@@ -73,13 +73,13 @@ class FolderLock:
 
 
 def holder(folder: str, name: str) -> int | None:
-    """The process that uses this folder: 0 if it is not known which, None if there is none."""
+    """Id of the process that uses this folder: 0 if unknown, None if there is none."""
     files: list[int] = []
     try:
         files.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         with contextlib.suppress(FileNotFoundError):
             files.append(os.open(f"{folder}/{name}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
-        if not _took(files, fcntl.LOCK_SH):
+        if not _lock(files, fcntl.LOCK_SH):
             return _pid_in(files[1]) if len(files) > 1 else 0
     except OSError:
         pass
@@ -89,8 +89,8 @@ def holder(folder: str, name: str) -> int | None:
     return None
 
 
-def _took(files: list[int], how: int) -> bool:
-    """The folder first, then the file. Raises OSError if the file cannot be locked at all."""
+def _lock(files: list[int], how: int) -> bool:
+    """Lock the folder, then the file; False if another process has one. Raises OSError if the file cannot be locked."""
     for number, file in enumerate(files):
         try:
             fcntl.flock(file, how | fcntl.LOCK_NB)

@@ -772,7 +772,7 @@ asyncio.run(main())
     ("script", "size", "why"),
     [
         ("echo result > file\ncat /dev/zero > ../filler", "200k", "the job's result cannot be kept"),
-        ("head -c 6000000 /dev/urandom > file", "8m", "what the program made cannot be packed"),
+        ("head -c 6000000 /dev/urandom > file", "8m", "the program's files cannot be packed"),
     ],
 )
 async def test_a_disk_that_is_full_at_the_end_fails_the_job_and_nothing_else_is_told(

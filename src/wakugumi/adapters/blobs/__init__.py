@@ -1,1 +1,1 @@
-"""Content by its hash: where it lies (folder, HTTP, S3), how it is served, cached and lent to jobs."""
+"""Content by its hash: where it is stored (folder, HTTP, S3), and how it is served, cached and lent to jobs."""

@@ -1,11 +1,12 @@
-"""How does a job get a large file without a copy, and cannot harm the next job by writing to it?
+"""How does a job get a large file without a copy, and without harm to the next job if it writes to it?
 
-It gets a hard link, and we hold a file lease on the content for as long as any job has one. Before anybody's open for
-writing or truncating goes on, the kernel tells us (SIGIO) and lets them wait until we let go: meanwhile the content is
-taken out of the store. What the writer then changes is its own file, and the next job fetches a fresh one.
+The job gets a hard link, and the worker holds a file lease on the content while any job has a link. When a process
+opens the file for writing or truncating, the kernel suspends it and signals the worker (SIGIO). The worker removes the
+content from the store and gives up the lease. The file then belongs to the writer alone; the next job fetches the
+content anew.
 
-Only Linux has leases, not on every file system, and a signal needs the main thread's loop. Elsewhere `take` gives
-nothing, and the job gets a copy: one that shares its blocks where the file system can, else a plain one.
+Only Linux has leases, not on every file system, and a signal needs the main thread's loop. Elsewhere `take` returns
+None, and the job gets a copy, which shares its blocks where the file system can.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from typing import Final
 from wakugumi.adapters.files import READ, copy_new
 
 FILES_MAX: Final = 256
-"""Leases at once, in use or kept for the next job: each is an open file, of which a process has some thousand."""
+"""Most leases at once, in use or kept for the next job: each is an open file, of which a process has some thousand."""
 WRITABLE: Final = 0o644
-"""What a job may do with a link, as with an input that came in a frame: whoever writes gets their own version."""
+"""Mode of a linked content, as of an input from a frame: a writer gets its own version."""
 READ_ONLY: Final = 0o444
 _CLONE: Final = 0x40049409
 """FICLONE of <linux/fs.h>."""
@@ -35,11 +36,11 @@ _COPY_BYTES: Final = 1 << 30
 _NO_SUCH_COPY: Final = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})
 
 _listeners: dict[asyncio.AbstractEventLoop, list[Callable[[], None]]] = {}
-"""A process has one handler for a signal, and may have several workers."""
+"""Leases of each loop: a process has one handler per signal, and may have several workers."""
 
 
 class Lease:
-    """The kernel's promise about one file, while `is_whole`. It is asked from any thread."""
+    """A lease on one file. `is_whole` may be called from any thread."""
 
     __slots__ = ("file", "key", "users")
 
@@ -49,7 +50,7 @@ class Lease:
         self.users = 0
 
     def is_whole(self) -> bool:
-        """Has nobody begun to write since it was taken?"""
+        """Whether no process has begun to write since the lease was taken."""
         try:
             return self.file >= 0 and fcntl.fcntl(self.file, fcntl.F_GETLEASE) == fcntl.F_RDLCK
         except OSError:
@@ -57,22 +58,22 @@ class Lease:
 
 
 class Leases:
-    """The leases of one worker, by the names of the contents. All calls are made in the loop's thread."""
+    """The leases of one worker, by content. All calls are made in the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_broken: Callable[[str], None]) -> None:
-        """`on_broken` is called with the name while the writer waits: when it returns, the writer goes on."""
+        """`on_broken` is called with the content's key while the writer is suspended; the writer continues
+        afterwards."""
         self._loop = loop
         self._on_broken = on_broken
         self._held: dict[str, Lease] = {}
-        """In the order of their last use."""
+        """All leases, in the order of their last use."""
         self._listening = False
 
     def find(self, key: str) -> Lease | None:
-        """The lease on this content, if there is one."""
         return self._held.get(key)
 
     def take(self, key: str, path: str) -> Lease | None:
-        """A lease on the file, for one more user. None if it cannot be had: someone may write to it unnoticed."""
+        """A lease for one more user. None if it is impossible: a process could write to the file unnoticed."""
         lease = self._held.pop(key, None)
         if lease is None:
             if not self._make_room() or not self._listen():
@@ -82,7 +83,7 @@ class Leases:
                 fcntl.fcntl(file, fcntl.F_SETOWN, os.getpid())
                 fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
                 os.fchmod(file, WRITABLE)
-            except OSError:  # no such thing there, not our file, or someone has it open for writing
+            except OSError:  # No leases here, another user's file, or a process has it open for writing.
                 os.close(file)
                 return None
             lease = Lease(key, file)
@@ -91,12 +92,12 @@ class Leases:
         return lease
 
     def release(self, lease: Lease) -> None:
-        """One user less. Without any it is kept for the next one, while there is room."""
+        """Remove one user. A lease without users is kept for the next one, within FILES_MAX."""
         lease.users -= 1
         assert lease.users >= 0
 
     def drop(self, key: str) -> None:
-        """Let go of it. Who waits to write goes on."""
+        """Give up the lease; a suspended writer continues."""
         lease = self._held.pop(key, None)
         if lease is not None:
             if lease.is_whole():
@@ -105,7 +106,7 @@ class Leases:
             _let_go(lease)
 
     def look(self) -> None:
-        """Someone wants to write: find out to what. It is called by itself."""
+        """Find and report broken leases. The handler of SIGIO calls this."""
         for key, lease in list(self._held.items()):
             if not lease.is_whole():
                 try:
@@ -134,14 +135,14 @@ class Leases:
         return True
 
     def _listen(self) -> bool:
-        """An unheard SIGIO would end the process: no lease without an ear for it."""
+        """Handle SIGIO: without a handler the signal of a broken lease would end the process."""
         if self._listening:
             return True
         if not hasattr(fcntl, "F_SETLEASE") or threading.current_thread() is not threading.main_thread():
             return False
         if self._loop not in _listeners:
             try:
-                self._loop.add_signal_handler(signal.SIGIO, partial(_hear, self._loop))
+                self._loop.add_signal_handler(signal.SIGIO, partial(_on_signal, self._loop))
             except (NotImplementedError, RuntimeError, ValueError):
                 return False
             _listeners[self._loop] = []
@@ -151,8 +152,8 @@ class Leases:
 
 
 def copy_file(source: int, path: str, mode: int, folder: int | None = None) -> None:
-    """An open file's content under a new name, as cheap as can be. All of it or, on an error, nothing. With an open
-    `folder`, the path begins there."""
+    """Copy an open file to a new name, in the cheapest way. An error leaves no file. With an open `folder`, the path is
+    relative to it."""
     file = os.open(path, _NEW, mode, dir_fd=folder)
     try:
         if _clone(source, file) or _copy_inside(source, file):
@@ -167,7 +168,7 @@ def copy_file(source: int, path: str, mode: int, folder: int | None = None) -> N
 
 
 def _clone(source: int, file: int) -> bool:
-    """Both files share their blocks until one of them is written to."""
+    """Let both files share their blocks until one of them is modified."""
     try:
         fcntl.ioctl(file, _CLONE, source)
     except OSError:
@@ -176,7 +177,7 @@ def _clone(source: int, file: int) -> bool:
 
 
 def _copy_inside(source: int, file: int) -> bool:
-    """False if the kernel does not copy between these two."""
+    """Copy in the kernel. False if it does not copy between these two."""
     if not hasattr(os, "copy_file_range"):
         return False
     at = 0
@@ -197,6 +198,6 @@ def _let_go(lease: Lease) -> None:
     os.close(file)
 
 
-def _hear(loop: asyncio.AbstractEventLoop) -> None:
+def _on_signal(loop: asyncio.AbstractEventLoop) -> None:
     for look in list(_listeners.get(loop, ())):
         look()

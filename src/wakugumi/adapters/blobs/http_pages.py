@@ -1,8 +1,8 @@
-"""How do blobs travel over HTTP? `/blobs/{sha256}`: HEAD, GET with ranges, PUT that goes on where an earlier one ended.
+"""How do blobs travel over HTTP? `/blobs/{sha256}`: HEAD, GET with ranges, and PUT, which can resume an earlier one.
 
-What takes the disk's time, hashing and compressing are done in threads, a piece at a time; the next piece is read from
-the socket or the disk meanwhile, and no further one. So a transfer holds some 3 MiB, however large it is and however
-slow the other side. docs/reference/blobs.md has every answer.
+Disk access, hashing and compression run in threads, one piece at a time, while at most one further piece is read from
+the socket or the disk. A transfer therefore holds some 3 MiB, however large the blob and however slow the peer.
+docs/reference/blobs.md lists all answers.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from wakugumi.wire.messages.references import BlobRef
 
 _PATH: Final = "/blobs/"
 _THREADS: Final = 8
-"""Enough to keep a disk and a few CPUs busy; the others wait their turn."""
+"""Enough to keep a disk and a few CPUs busy; further work waits."""
 _RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 _CONTENT_RANGE: Final = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})")
 _ZSTD: Final = "zstd"
 
 
 class Upload(NamedTuple):
-    """What the head of a PUT promises."""
+    """An upload as announced by the headers of a PUT."""
 
     ref: BlobRef
     start: int | None
-    """Where it goes on; None: from the beginning, whatever has come before."""
+    """Offset at which it resumes; None: from the beginning, replacing earlier bytes."""
     packed: bool
 
 
 class _Sink:
-    """An upload that two threads may touch: one that still writes, and one that closes it because we were cancelled."""
+    """An upload used by two threads: one may still write while another closes it after a cancellation."""
 
     def __init__(self, incoming: Incoming) -> None:
         self._incoming = incoming
@@ -67,14 +67,15 @@ class _Sink:
 
 
 class _Content:
-    """A blob that is being sent. A job that has a link to it may write to it meanwhile."""
+    """A blob being sent. A job with a link may write to it meanwhile."""
 
     def __init__(self, file: int) -> None:
         self._file = file
         self._changed_ns = os.fstat(file).st_mtime_ns
 
     def read(self, count: int, at: int) -> bytes:
-        """Nothing if it cannot be read, or is no longer what it was: whoever gets other bytes calls us a liar."""
+        """Empty if the file cannot be read or was modified: wrong bytes would make the receiver distrust this
+        source."""
         try:
             piece = os.pread(self._file, count, at)
             return piece if os.fstat(self._file).st_mtime_ns == self._changed_ns else b""
@@ -83,7 +84,7 @@ class _Content:
 
 
 class BlobPages:
-    """The blobs of a store, for those who ask over HTTP."""
+    """HTTP handlers for the blobs of a store."""
 
     def __init__(
         self, store: BlobStore, *, key: str | None, serving_max: int, uploads_max: int, bytes_max: int
@@ -104,12 +105,12 @@ class BlobPages:
         sha256 = self._allowed(request, name)
         size = await self._in_thread(self._store.size, sha256)
         if size is None:
-            raise await self._not_there(sha256)
+            raise await self._not_found(sha256)
         response = web.StreamResponse(headers=_headers(sha256))
         response.content_length = size
         return response
 
-    async def _not_there(self, sha256: str) -> HttpRefusal:
+    async def _not_found(self, sha256: str) -> HttpRefusal:
         received = await self._in_thread(self._store.received, sha256)
         headers = {"Waku-Received": str(received)} if received else {}
         return HttpRefusal(404, "no-blob", f"there is no blob {sha256}", headers)
@@ -124,7 +125,7 @@ class BlobPages:
         try:
             size = await self._in_thread(self._store.size, sha256)
             if size is None:
-                raise await self._not_there(sha256)
+                raise await self._not_found(sha256)
             file = await self._in_thread(self._store.open, sha256)
             try:
                 return await self._send(request, sha256, file, size)
@@ -152,7 +153,7 @@ class BlobPages:
         reading = self._read_soon(content, start, end)
         while start < end:
             piece = await reading
-            if not piece:  # changed by whoever writes into our folder: only an end without the rest tells the truth
+            if not piece:  # Modified or unreadable: only an incomplete answer shows that.
                 _cut_off(request)
                 break
             start += len(piece)
@@ -185,7 +186,7 @@ class BlobPages:
 
     async def _put(self, request: web.BaseRequest, name: str) -> web.StreamResponse:
         sha256 = self._allowed(request, name)
-        upload = self._promised(request, sha256)
+        upload = self._announced(request, sha256)
         if await self._in_thread(self._store.has, upload.ref):
             return web.Response(status=200, headers=_headers(sha256))
         async with self._turn():
@@ -198,27 +199,27 @@ class BlobPages:
                 await self._in_thread(sink.close)
         return web.Response(status=201, headers=_headers(sha256))
 
-    def _promised(self, request: web.BaseRequest, sha256: str) -> Upload:
-        """What the head says will come. Raises Refused."""
+    def _announced(self, request: web.BaseRequest, sha256: str) -> Upload:
+        """The upload announced by the headers. Raises Refused."""
         encoding = request.headers.get("Content-Encoding", "identity").lower()
         if encoding not in {_ZSTD, "identity"}:
             raise HttpRefusal(
-                415, "bad-request", f"content encoded as {encoding[:40]!r} is not taken", hint="send zstd"
+                415, "bad-request", f"content encoding {encoding[:40]!r} is not supported", hint="send zstd"
             )
         start: int | None = None
         length = request.content_length
         size = _number(request.headers.get("Waku-Size"), length if encoding != _ZSTD else None)
-        if (said := request.headers.get("Content-Range")) is not None:
-            found = _CONTENT_RANGE.fullmatch(said)
+        if (content_range := request.headers.get("Content-Range")) is not None:
+            found = _CONTENT_RANGE.fullmatch(content_range)
             if found is None:
                 raise Refused("bad-request", "Content-Range must be bytes first-last/size", hint="")
             start, last, size = map(int, found.groups())
             if last != size - 1 or (length not in {None, size - start} and encoding != _ZSTD):
-                raise Refused("bad-request", "what goes on must go on to the end of the blob", hint="")
+                raise Refused("bad-request", "a resumed upload must continue to the end of the blob", hint="")
         elif length is not None and encoding != _ZSTD and size != length:
-            raise HttpRefusal(422, "blob-broken", f"{length} bytes would come, not the {size} that Waku-Size says")
+            raise HttpRefusal(422, "blob-broken", f"Content-Length is {length}, but Waku-Size is {size}")
         if size is None:
-            raise Refused("bad-request", "the size is not said", hint="say Content-Length, or Waku-Size")
+            raise Refused("bad-request", "the size is missing", hint="send Content-Length or Waku-Size")
         if size > self._bytes_max:
             text = f"{size} bytes are more than the {self._bytes_max} that a blob may have here"
             raise HttpRefusal(413, "too-big", text, hint="split it")
@@ -226,12 +227,12 @@ class BlobPages:
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        """So many are received at once. Others wait, without being read from, and then come again."""
+        """Limit uploads at once. Others wait unread, and get a 503 if that takes too long."""
         try:
             async with asyncio.timeout(UPLOAD_WAIT_S):
                 await self._receiving.acquire()
         except TimeoutError:
-            raise HttpRefusal(503, "full", "many uploads wait before this one", {"Retry-After": "1"}, "") from None
+            raise HttpRefusal(503, "full", "too many uploads are waiting", {"Retry-After": "1"}, "") from None
         try:
             yield
         finally:
@@ -243,10 +244,8 @@ class BlobPages:
             await self._in_thread(incoming.restart)
         if upload.start is not None and upload.start != incoming.at:
             incoming.close()
-            text = f"{incoming.at} bytes have come so far: it cannot go on at {upload.start}"
-            raise HttpRefusal(
-                409, "conflict", text, {"Waku-Received": str(incoming.at)}, "go on where Waku-Received says"
-            )
+            text = f"{incoming.at} bytes were received so far: the upload cannot resume at {upload.start}"
+            raise HttpRefusal(409, "conflict", text, {"Waku-Received": str(incoming.at)}, "resume at Waku-Received")
         return incoming
 
     async def _receive(self, request: web.BaseRequest, sink: _Sink, *, packed: bool) -> None:
@@ -262,9 +261,9 @@ class BlobPages:
                 await writing
 
     def _allowed(self, request: web.BaseRequest, name: str) -> str:
-        """The blob that a path names. Raises Refused if it names none, or the other side has no token for it."""
+        """The blob named by a path. Raises Refused if the name is invalid, or without a valid token."""
         if not is_sha256(name):
-            raise Refused("bad-name", "a blob is called by its SHA-256, in 64 small hexadecimal digits", hint="")
+            raise Refused("bad-name", "a blob's name is its SHA-256, in 64 lower-case hexadecimal digits", hint="")
         if self._key is not None:
             scheme, _, token = request.headers.get("Authorization", "").partition(" ")
             if scheme.lower() != "bearer" or not check_token(self._key, name, token, time.time()):
@@ -289,7 +288,7 @@ def _number(text: str | None, otherwise: int | None) -> int | None:
 
 
 def _wanted_part(text: str, size: int) -> tuple[int, int] | None:
-    """Where the one wanted range begins and ends; None for the whole. Several, or what is none, count as not said."""
+    """Start and end of the one requested range; None for the whole blob. Several or invalid ranges count as none."""
     found = _RANGE.fullmatch(text.strip())
     if found is None or not any(found.groups()):
         return None
@@ -304,7 +303,7 @@ def _wanted_part(text: str, size: int) -> tuple[int, int] | None:
 
 
 def _accepts_zstd(request: web.BaseRequest) -> bool:
-    """Is it named, and not with a weight of 0?"""
+    """Whether zstd is accepted with a weight above 0."""
     for part in request.headers.get("Accept-Encoding", "").lower().split(","):
         name, _, weight = part.partition(";")
         if name.strip() == _ZSTD:
@@ -313,7 +312,7 @@ def _accepts_zstd(request: web.BaseRequest) -> bool:
 
 
 async def _gather(request: web.BaseRequest) -> list[bytes]:
-    """The next pieces of the body, a thread's worth together. Raises ConnectionError for who is too slow, or gone."""
+    """The next pieces of the body, up to CHUNK_BYTES. Raises ConnectionError if the peer is too slow, or gone."""
     pieces: list[bytes] = []
     total = 0
     try:
@@ -324,9 +323,9 @@ async def _gather(request: web.BaseRequest) -> list[bytes]:
     except TimeoutError:
         if total < BLOB_RECEIVED_MIN_BYTES:
             _cut_off(request)
-            raise ConnectionResetError("it sends too slowly") from None
-    except (web.RequestPayloadError, ClientError, OSError, RuntimeError) as error:  # it is gone, in aiohttp's words
-        if not pieces:  # what came before is kept, and the next call finds the same end
+            raise ConnectionResetError("the peer sends too slowly") from None
+    except (web.RequestPayloadError, ClientError, OSError, RuntimeError) as error:  # The peer is gone.
+        if not pieces:  # Earlier pieces are kept; the next call raises.
             raise ConnectionResetError(str(error)) from None
     return pieces
 
@@ -337,13 +336,13 @@ def _write_all(write: Callable[[bytes], None], pieces: list[bytes]) -> None:
 
 
 async def _write(request: web.BaseRequest, response: web.StreamResponse, piece: bytes) -> None:
-    """Wait until the other side has taken most of it. Raises ConnectionError for who does not read."""
+    """Write, and wait until most of it is sent. Raises ConnectionError if the peer does not read."""
     try:
         async with asyncio.timeout(BLOB_RECEIVED_MIN_S):
             await response.write(piece)
     except TimeoutError:
         _cut_off(request)
-        raise ConnectionResetError("it reads too slowly") from None
+        raise ConnectionResetError("the peer reads too slowly") from None
 
 
 def _cut_off(request: web.BaseRequest) -> None:

@@ -1,4 +1,4 @@
-"""Which place for blobs is at a URL? A folder, a leader or worker over HTTP, or an object store (`open_place`)."""
+"""Which place for blobs is at a URL? A folder, a leader or worker over HTTP, or an object store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wakugumi.errors import ConfigError
 
 
 def open_place(url: str, token: str = "") -> Place:
-    """The place at a URL; a worker's takes a token of its leader's. Raises ConfigError."""
+    """The place at a URL; a worker's place needs a token of its leader. Raises ConfigError."""
     try:
         parts = urlsplit(url)
     except ValueError as error:
@@ -29,7 +29,7 @@ def open_place(url: str, token: str = "") -> Place:
 
 
 def is_workers(url: str) -> bool:
-    """May another worker be there? All else, such as a folder of ours, is only for its leader to name."""
+    """Whether a worker may be at this URL. Only the leader may name other places, such as folders."""
     try:
         parts = urlsplit(url)
     except ValueError:

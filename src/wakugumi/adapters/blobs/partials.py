@@ -1,7 +1,7 @@
-"""Which transfers were left half-way, and how much room does what has come of them take?
+"""Which transfers were interrupted, and how much space do their received bytes take?
 
-It stays, so that whoever goes on with one need not begin anew: until nobody did for long, or others need the room. All
-calls are made in the loop's thread.
+The bytes stay, so that a transfer can be resumed, until they are too old or others need the space. All calls are made
+in the loop's thread.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from wakugumi.limits.files import PARTIAL_TTL_S
 
 
 class Partials:
-    """What has come of transfers of one store that are not under way."""
+    """Received bytes of interrupted transfers of one store."""
 
     def __init__(self, store: BlobStore, trash: Callable[[], str]) -> None:
-        """`trash` gives a new name for what is to be removed: that of a large file takes its time."""
+        """`trash` returns a new name for a file to be removed later: removing a large file takes time."""
         self._store = store
         self._trash = trash
         self._left: dict[str, tuple[int, float]] = {}
-        """Bytes, and when the last of them came, oldest first."""
+        """Size, and time of the last received byte, of each interrupted transfer; oldest first."""
         store.remove_abandoned(time.time(), PARTIAL_TTL_S)
         for entry in sorted(store.begun(), key=lambda entry: entry.used_at):
             self._left[entry.sha256] = (entry.size, entry.used_at)
@@ -39,13 +39,13 @@ class Partials:
         return ((sha256, size) for sha256, (size, _) in self._left.items())
 
     def left(self, sha256: str) -> None:
-        """A transfer has ended; if it has left something, that is one of us."""
+        """A transfer has ended: note its received bytes, if there are any."""
         size = self._store.received(sha256)
         if size:
             self._left[sha256] = (size, time.time())
 
     def resumed(self, sha256: str) -> None:
-        """Somebody goes on with it."""
+        """The transfer continues."""
         self._left.pop(sha256, None)
 
     def give_up(self, sha256: str) -> None:
@@ -55,6 +55,6 @@ class Partials:
 
     def give_up_old(self, now: float) -> None:
         """`now` is of the wall clock."""
-        for sha256, (_, came_at) in list(self._left.items()):
-            if came_at < now - PARTIAL_TTL_S:
+        for sha256, (_, received_at) in list(self._left.items()):
+            if received_at < now - PARTIAL_TTL_S:
                 self.give_up(sha256)

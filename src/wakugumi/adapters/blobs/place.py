@@ -1,7 +1,7 @@
-"""Where do blobs go and come from? A place: a folder, a leader or worker over HTTP, an object store.
+"""Where are blobs put and fetched? In a place: a folder, a leader or worker over HTTP, an object store.
 
-All calls are made from any thread, wait as long as it takes, and resume where an earlier try ended. They raise Refused
-(the place says no, or the content is not what it should be) or Lost (it cannot be reached, or went away).
+All calls may be made from any thread, block as long as it takes, and resume where an earlier try ended. They raise
+Refused (the place refuses, or the content is wrong) or Lost (the place cannot be reached).
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from wakugumi.errors import Refused
 from wakugumi.wire.messages.references import BlobRef
 
 OnBytes: TypeAlias = Callable[[int], None]
-"""Called with the number of further bytes that are done; what it raises ends the transfer."""
+"""Called with the number of further bytes transferred; an exception of it ends the transfer."""
 
 
 class Place(Protocol):
-    """Somewhere blobs are."""
+    """A store of blobs."""
 
     url: str
 
     def has(self, ref: BlobRef) -> bool: ...
 
     def put(self, ref: BlobRef, source: Path, on_bytes: OnBytes = ...) -> None:
-        """Put a file's content there, if it is not there already. Refused("blob-broken") if it is not that content."""
+        """Put a file's content there, if it is not there already. Refused("blob-broken") if the content is wrong."""
         ...
 
     def fetch(self, ref: BlobRef, into: Incoming, on_bytes: OnBytes = ...) -> None:
-        """Write it into `into`, from where that is, and finish that. Refused("no-blob") if it is not there."""
+        """Write the blob into `into`, from its offset, and finish it. Refused("no-blob") if it is not there."""
         ...
 
     def remove(self, sha256: str) -> None: ...
 
 
 class FolderPlace:
-    """A folder that both sides see: an embedded grid's, or a shared one."""
+    """A folder that both sides can access: of an embedded grid, or a shared one."""
 
     def __init__(self, folder: Path) -> None:
         self.store = BlobStore(folder)
@@ -67,7 +67,7 @@ class FolderPlace:
 
 
 def _copy(file: int, into: Incoming, on_bytes: OnBytes) -> None:
-    """All of an open file from where `into` is. What is wrong with it shows when it is finished."""
+    """Copy an open file from the offset of `into`, and finish that, which verifies the content."""
     try:
         os.lseek(file, into.at, os.SEEK_SET)
         room = bytearray(CHUNK_BYTES)

@@ -1,13 +1,13 @@
-"""How does a blob go to a leader, and come from a leader or worker? Over HTTP, in the thread that asks for it.
+"""How does a blob get to a leader, and from a leader or worker? Over HTTP, in the calling thread.
 
-Bulk passes from file to socket and back without touching the loop. What goes wrong tells a worker what to do next:
+The content passes between file and socket without touching the loop. The error tells a worker what to do next:
 
-    Lost, `why` is "dead"           nobody there, or it ended half-way: another source, or again, from where we are
+    Lost, `why` is "dead"           not reachable, or ended early: use another source, or resume later
     Lost, `why` is "slow"           no byte for 10 s, or next to none for 30 s
-    Refused("blob-broken")          it lied: the content is not what its name says
-    Refused("full", "blob-busy")    it is busy: come again later
-    Refused("no-blob")              it does not have it
-    Refused("bad-request")          the file that was to be sent is not what it was, or cannot be read
+    Refused("blob-broken")          the content does not have its hash
+    Refused("full", "blob-busy")    the source is busy: retry later
+    Refused("no-blob")              the source does not have the blob
+    Refused("bad-request")          the file to be sent has changed, or cannot be read
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from wakugumi.adapters.blobs.place import OnBytes
 
 _SENDFILE_BYTES: Final = 8 * CHUNK_BYTES
-"""What the kernel passes on in one call."""
+"""Bytes that the kernel sends in one call."""
 _DECISION_S: Final = 300.0
-"""How long a leader may take to say that it wants a blob, or has it: it reads again what came before, and writes all of
-it to the disk. One that has vanished is told by the kernel within half a minute."""
+"""How long a leader may take to accept a blob: it reads the earlier bytes again, and syncs all of it to disk. The
+kernel reports a vanished leader within half a minute."""
 _RETRY_MAX_S: Final = 30.0
 _HEAD_BYTES: Final = 1024
 _READ_BYTES: Final = 256 * KIB
-"""What is read, hashed and written at a time: small enough to be in the CPU's cache still when it is written."""
+"""Bytes read, hashed and written at a time: few enough to stay in the CPU's cache."""
 _CONTINUE: Final = b"HTTP/1.1 100"
 _STATUSES: Final = {
     400: "bad-request",
@@ -62,14 +62,14 @@ _STATUSES: Final = {
     503: "full",
     507: "disk",
 }
-"""What an answer means that does not say it in our words."""
+"""Codes of answers without a problem document of ours."""
 
 _SOURCE_SAYS: Final = frozenset({"no-blob", "denied", "full", "blob-busy"})
-"""Refusals of a source that are believed. Others would pass for a trouble of our own, such as a full disk."""
+"""Codes accepted from a source. Others would look like an error of this worker, such as a full disk."""
 
 
 class HttpPlace:
-    """The blobs of a leader, or of a worker for whom we have a token. One connection per call; safe in any thread."""
+    """The blobs of a leader, or of a worker that the token is for. One connection per call; safe in any thread."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class HttpPlace:
         patience_s: float = UPLOAD_PATIENCE_S,
         packs: bool | None = None,
     ) -> None:
-        """It packs what gets smaller, unless the place is on this machine. Raises ConfigError if the URL is none."""
+        """`packs`: compress where it helps; by default unless the place is on this machine. Raises ConfigError."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -102,7 +102,7 @@ class HttpPlace:
         return self._ask(ref)[0]
 
     def put(self, ref: BlobRef, source: Path, on_bytes: OnBytes = lambda _: None) -> None:
-        """Bytes that are there already count as done. A place that is busy is asked again for some minutes."""
+        """Put a blob; bytes that are there already count as done. Retries for some minutes while the place is busy."""
         try:
             file = os.open(source, READ)
         except OSError as error:
@@ -133,7 +133,7 @@ class HttpPlace:
             into.close()
 
     def remove(self, sha256: str) -> None:
-        """A leader removes by itself what nothing names any more."""
+        """Does nothing: a leader removes unneeded blobs itself."""
 
     # Sending.
 
@@ -159,7 +159,7 @@ class HttpPlace:
             head |= {"Content-Encoding": "zstd", "Transfer-Encoding": "chunked", "Waku-Size": str(ref.size)}
         else:
             head["Content-Length"] = str(ref.size - start)
-        if not self._is_tls:  # there the answer could not be looked at without taking it
+        if not self._is_tls:  # With TLS an early answer could not be peeked at.
             head["Expect"] = "100-continue"
         with self._connection() as connection:
             sock = self._send_head(connection, "PUT", ref, head)
@@ -191,9 +191,9 @@ class HttpPlace:
             self._send_head(connection, "GET", ref, head)
             answer = connection.getresponse()
             if answer.status == 416:
-                raise Refused("blob-broken", f"it does not have the {ref.size} bytes that it should have")
+                raise Refused("blob-broken", f"the source's blob is shorter than {ref.size} bytes")
             _check_source(answer)
-            if answer.status == 200 and into.at:  # it knows no ranges
+            if answer.status == 200 and into.at:  # The source does not support ranges.
                 into.restart()
             write: Callable[[memoryview], None] = into.write
             if answer.headers.get("Content-Encoding", "identity") == "zstd":
@@ -211,7 +211,7 @@ class HttpPlace:
     # Both.
 
     def _ask(self, ref: BlobRef) -> tuple[bool, int]:
-        """Is it there, and if not, how much of it has come?"""
+        """Whether the blob is there; if not, how many bytes of it were received."""
         with self._connection() as connection:
             self._send_head(connection, "HEAD", ref, {})
             answer = connection.getresponse()
@@ -240,10 +240,10 @@ class HttpPlace:
         connection = kind(self._host, self._port, timeout=CONNECT_DEADLINE_S)
         try:
             yield connection
-        except TimeoutError as error:  # also the kernel's word for a peer that vanished, which has a number
+        except TimeoutError as error:  # With an errno: the kernel reports a vanished peer.
             if error.errno is not None:
                 raise Lost(f"{self.url} does not answer any more", "dead") from None
-            what = str(error) if isinstance(error, _TooSlow) else f"sent or took nothing for {self._stall_s:g} s"
+            what = str(error) if isinstance(error, _TooSlow) else f"sent or accepted nothing for {self._stall_s:g} s"
             raise Lost(f"{self.url} {what}", "slow") from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise Lost(f"the transfer with {self.url} failed: {_words(error)}", "dead") from None
@@ -252,7 +252,7 @@ class HttpPlace:
 
 
 class _Busy(Refused):
-    """Come again later."""
+    """Retry after `again_s`."""
 
     def __init__(self, code: str, message: str, again_s: float) -> None:
         super().__init__(code, message)
@@ -260,16 +260,16 @@ class _Busy(Refused):
 
 
 class _TooSlow(TimeoutError):
-    """Something comes, and too little of it."""
+    """Bytes arrive, but too few."""
 
 
 class _Pace(io.RawIOBase):
-    """A connection that is read from, until it has let us wait too long for too little."""
+    """A connection that raises _TooSlow after too long a wait for too few bytes."""
 
     def __init__(self, raw: io.RawIOBase) -> None:
         self._raw = raw
         self._waited_s = 0.0
-        self._came = 0
+        self._received = 0
 
     def readable(self) -> bool:
         return True
@@ -278,9 +278,9 @@ class _Pace(io.RawIOBase):
         began = time.monotonic()
         count = self._raw.readinto(room)
         self._waited_s += time.monotonic() - began
-        self._came += count or 0
-        if self._came >= BLOB_RECEIVED_MIN_BYTES:
-            self._waited_s, self._came = 0.0, 0
+        self._received += count or 0
+        if self._received >= BLOB_RECEIVED_MIN_BYTES:
+            self._waited_s, self._received = 0.0, 0
         elif self._waited_s > BLOB_RECEIVED_MIN_S:
             raise _TooSlow(f"sent less than {BLOB_RECEIVED_MIN_BYTES} bytes in {BLOB_RECEIVED_MIN_S:g} s")
         return count
@@ -291,7 +291,7 @@ class _Pace(io.RawIOBase):
 
 
 class _Paced(http.client.HTTPResponse):
-    """An answer that may not come drop by drop: it would keep a thread, and whoever waits, for as long as it likes."""
+    """An answer that may not trickle: a slow source would block its thread and callers without end."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -299,7 +299,7 @@ class _Paced(http.client.HTTPResponse):
 
 
 class _Counted:
-    """Tells progress forwards only: what is sent again after a loss was counted already."""
+    """Reports progress only forwards: bytes sent again after a loss were counted already."""
 
     def __init__(self, on_bytes: OnBytes) -> None:
         self._on_bytes = on_bytes
@@ -312,7 +312,7 @@ class _Counted:
 
 
 class _Sending:
-    """A socket on which a body goes out, until it is done or the other side answers before it has all."""
+    """A socket that sends a body until it is complete or the peer answers early."""
 
     def __init__(self, sock: socket.socket, stall_s: float) -> None:
         self.sock = sock
@@ -322,7 +322,7 @@ class _Sending:
         sock.setblocking(False)
 
     def may_go_on(self) -> bool:
-        """Waits until it takes more. False if there is an answer instead."""
+        """Wait until the socket accepts more. False if there is an answer."""
         ready = self._poll.poll(self._stall_s * 1000)
         if not ready:
             raise TimeoutError
@@ -343,7 +343,7 @@ def _send_file(sending: _Sending, file: int, at: int, end: int, counted: _Counte
         with contextlib.suppress(BlockingIOError):
             sent = os.sendfile(sending.sock.fileno(), file, at, min(_SENDFILE_BYTES, end - at))
             if not sent:
-                raise Refused("blob-broken", "the file has become shorter")
+                raise Refused("blob-broken", "the file was shortened")
             at += sent
             counted.to(at)
 
@@ -369,11 +369,11 @@ def _send_packed(sending: _Sending, file: int, at: int, counted: _Counted) -> No
 
 
 def _may_go_on(sock: socket.socket) -> bool:
-    """Does it want the content? If not, its answer waits to be read."""
+    """Whether the peer asks for the content. If not, its answer is still unread."""
     seen = 0
     while True:
         head = sock.recv(_HEAD_BYTES, socket.MSG_PEEK)
-        if head and len(head) == seen:  # a broken server says half a line: wait for the rest, without a hurry
+        if head and len(head) == seen:  # A broken server sent half a line: wait for the rest without a busy loop.
             time.sleep(0.01)
         seen = len(head)
         if not head or not _CONTINUE.startswith(head[: len(_CONTINUE)]):
@@ -386,7 +386,7 @@ def _may_go_on(sock: socket.socket) -> bool:
 
 
 def _check(answer: http.client.HTTPResponse) -> None:
-    """Raises Refused, or Lost, for what is no success."""
+    """Raises Refused or Lost unless the answer is a success."""
     if 200 <= answer.status < 300:
         return
     code, text = _STATUSES.get(answer.status, ""), f"{answer.status} {answer.reason}"
@@ -396,7 +396,7 @@ def _check(answer: http.client.HTTPResponse) -> None:
         code = problem.code if problem.code in CODES else code
     if answer.status in {409, 503}:
         after = answer.headers.get("Retry-After", "")
-        moved = "Waku-Received" in answer.headers  # someone else has sent more of it meanwhile
+        moved = "Waku-Received" in answer.headers  # Another sender has sent more of it meanwhile.
         raise _Busy("blob-busy" if moved else code, text, 0.1 if moved else _seconds(after))
     if not code:
         raise Lost(f"the other side failed: {text}", "dead")

@@ -1,9 +1,9 @@
-"""How do blobs live in an object store? As `<prefix>/<sha256>` in a bucket, in pieces both ways, by obstore.
+"""How are blobs stored in an object store? As `<prefix>/<sha256>` in a bucket, in pieces both ways, by obstore.
 
-Credentials and the region come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION …), and so
-does the address of a store that is not Amazon's (AWS_ENDPOINT_URL). Without keys there, the usual file is read
-(~/.aws/credentials, or AWS_SHARED_CREDENTIALS_FILE; AWS_PROFILE). An object is there whole or not at all: an upload
-in parts becomes visible when the last one has come, and that one we send only once all of it was verified.
+Credentials, region and the address of a store other than Amazon's come from the environment (AWS_ACCESS_KEY_ID,
+AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL …). Without keys there, the usual file is read (~/.aws/credentials,
+or AWS_SHARED_CREDENTIALS_FILE; AWS_PROFILE). An object is complete or absent: an upload in parts becomes visible with
+its last part, which is sent only after all of the content was verified.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from wakugumi.adapters.blobs.place import OnBytes
 
 _PART_BYTES: Final = 8 * MIB
-"""A request is worth its round trip; S3 takes parts from 5 MiB on."""
+"""Size of a part: large enough for its round trip; S3 requires at least 5 MiB."""
 _PARTS_MAX: Final = 10_000
-"""S3 takes no more of one object: what is larger goes in larger parts."""
+"""Most parts of one object in S3: larger objects have larger parts."""
 _PARTS_AT_ONCE: Final = 2
 _FILE: Final = "AWS_SHARED_CREDENTIALS_FILE"
 _OTHER_KEYS: Final = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE")
-"""Whoever has one of these needs no file."""
+"""With one of these variables the file is not read."""
 _FIELDS: Final = ("access_key_id", "secret_access_key", "session_token")
 
 
 class S3Place:
-    """A bucket, or a part of one. Raises ConfigError if it cannot be used like this."""
+    """A bucket, or a prefix in one. Raises ConfigError."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -60,7 +60,7 @@ class S3Place:
             self._store: Any = S3Store(parts.netloc, prefix=prefix or None, client_options=options, **_keys_of_file())
         except ConfigError:
             raise
-        except Exception as error:  # whatever a builder in another language says
+        except Exception as error:  # The builder's exceptions are not documented.
             raise ConfigError(f"{url!r} cannot be used: {error}") from None
 
     def has(self, ref: BlobRef) -> bool:
@@ -110,15 +110,15 @@ class S3Place:
         try:
             yield
         except (FileNotFoundError, known.NotFoundError):
-            raise Refused("no-blob", f"it is not in {self.url}") from None
+            raise Refused("no-blob", f"the blob is not in {self.url}") from None
         except (PermissionError, known.PermissionDeniedError, known.UnauthenticatedError) as error:
-            raise Refused("denied", f"{self.url} lets us not in: {_line(error)}", "check AWS_ACCESS_KEY_ID") from None
+            raise Refused("denied", f"{self.url} denies access: {_line(error)}", "check AWS_ACCESS_KEY_ID") from None
         except (OSError, ValueError, known.BaseError) as error:
             raise Lost(f"{self.url} does not answer: {_line(error)}", "dead") from None
 
 
 def _verified(ref: BlobRef, source: Path, part_bytes: int, on_bytes: OnBytes) -> Iterator[bytes]:
-    """A file in parts; the last one comes only if all of it is what its name says. Raises Refused."""
+    """A file in parts; the last one is yielded only if all of the content has its hash. Raises Refused."""
     digest = hashlib.sha256()
     at = 0
     try:
@@ -147,18 +147,18 @@ def _line(error: BaseException) -> str:
 
 
 def _keys_of_file() -> dict[str, Any]:
-    """The keys in the usual file; none if the environment has some, or there is no such file. Raises ConfigError."""
+    """The keys in the usual file; empty if the environment has keys, or without the file. Raises ConfigError."""
     if any(os.environ.get(name) for name in _OTHER_KEYS):
         return {}
-    said, profile = os.environ.get(_FILE), os.environ.get("AWS_PROFILE")
-    path = Path(said or "~/.aws/credentials").expanduser()
+    named, profile = os.environ.get(_FILE), os.environ.get("AWS_PROFILE")
+    path = Path(named or "~/.aws/credentials").expanduser()
     parser = ConfigParser(interpolation=None)
     try:
         parser.read_string(path.read_text(encoding="utf-8"))
         found = parser[profile or "default"]
     except (OSError, ValueError, ParsingError, KeyError) as error:
-        if not said and not profile:
+        if not named and not profile:
             return {}
         why = f"has no profile {profile or 'default'!r}" if isinstance(error, KeyError) else "cannot be read"
-        raise ConfigError(f"the file with the keys for the object store, {path}, {why}", f"see {_FILE}") from None
+        raise ConfigError(f"the credentials file {path} {why}", f"see {_FILE}") from None
     return {name: value for name in _FIELDS if (value := found.get(f"aws_{name}"))}

@@ -1,4 +1,4 @@
-"""Which routes serve the blobs of a store? `/blobs/{sha256}`; `http_pages` is imported when the first one asks."""
+"""Which routes serve the blobs of a store? `/blobs/{sha256}`; `http_pages` is imported with the first request."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def blob_routes(
     uploads_max: int = UPLOADS_MAX,
     blob_bytes_max: int = BLOB_BYTES_MAX,
 ) -> Routes:
-    """`/blobs/{sha256}` of a store: GET and HEAD, and PUT if it is writable; with a key only for who has a token.
+    """`/blobs/{sha256}`: GET and HEAD, and PUT if `writable`. With a `key` each request needs a token.
 
-    At most `serving_max` are sent at once, further ones are told to come again. The same for what is received.
+    `serving_max` and `uploads_max` limit transfers at once; further requests wait for a while, or get a 503.
     """
 
     def load() -> Sequence[Route]:

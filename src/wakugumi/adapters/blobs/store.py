@@ -1,11 +1,11 @@
 """Where is file content by its SHA-256? In a folder: each blob is written once, verified, then only read or removed.
 
-    <folder>/ab/abcd…           a blob: whole and verified, or not there
-    <folder>/.incoming/abcd…    on its way; whoever goes on with it later finds what has come so far
+    <folder>/ab/abcd…           a blob: complete and verified, or absent
+    <folder>/.incoming/abcd…    a transfer in progress, or interrupted: it can be resumed
 
-The disk is the truth: several processes may use one folder, and nothing is remembered that a look would tell. When a
-blob was last asked for is its file's time of access; its other times and its content never change. All calls are made
-from any thread and may wait for the disk. Foreign errors become Refused.
+The disk is the truth: several processes may use one folder, and no state is cached. The access time of a file is the
+time of the blob's last use; its other times and its content never change. All calls may be made from any thread and may
+wait for the disk. Foreign errors become Refused.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from wakugumi.limits.units import MIB
 from wakugumi.wire.messages.references import BlobRef
 
 CHUNK_BYTES: Final = 1 * MIB
-"""What is read, hashed and written at a time: with less, calls cost more than bytes."""
+"""Bytes read, hashed and written at a time: with fewer, calls cost more than bytes."""
 _TOUCH_S: Final = 60.0
-"""A use is noted once a minute: a thousand jobs that name the same blob need not write its time a thousand times."""
+"""Interval at which a use is noted: a thousand jobs with the same blob need not write its time a thousand times."""
 _INCOMING: Final = ".incoming"
 _WRITE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _HEX: Final = frozenset("0123456789abcdef")
 
 
 def is_sha256(text: str) -> bool:
-    """Is it the name of a blob? Nothing else ever becomes part of a path."""
+    """Whether it is a blob's name. No other text ever becomes part of a path."""
     return len(text) == 64 and _HEX.issuperset(text)
 
 
 def ref_of_file(path: str | os.PathLike[str], on_bytes: Callable[[int], None] = lambda _: None) -> BlobRef:
-    """Read a file once, for its size and its SHA-256. What `on_bytes` raises ends it. Raises OSError."""
+    """Read a file once for its size and SHA-256. An exception of `on_bytes` ends it. Raises OSError."""
     digest = hashlib.sha256()
     size = 0
     with open(os.open(path, READ), "rb", buffering=0) as file:
@@ -62,23 +62,23 @@ def ref_of_bytes(content: bytes) -> BlobRef:
 
 
 class StoredBlob(NamedTuple):
-    """A blob as the folder has it."""
+    """A blob in the folder."""
 
     sha256: str
     size: int
     used_at: float
-    """In seconds of the wall clock."""
+    """Time of the last use, in seconds of the wall clock."""
 
 
 class Incoming:
-    """Content on its way to one place on the disk, of which the first `at` bytes have come. All calls raise Refused.
+    """Content being written to disk, of which the first `at` bytes are there. All calls raise Refused.
 
-    It ends by `finish`, which verifies it and puts it in its place in one step, by `close`, after which someone may go
-    on with it later, or by `abandon`.
+    End it with `finish`, which verifies the content and moves it to its place in one step, with `close`, after which it
+    can be resumed, or with `abandon`.
     """
 
     def __init__(self, ref: BlobRef, scratch: str, path: str) -> None:
-        """Raises Refused("blob-busy") if someone else is at it."""
+        """Raises Refused("blob-busy") if another writer has it."""
         self.ref = ref
         self._scratch = scratch
         self._path = path
@@ -88,7 +88,7 @@ class Incoming:
             self._file = os.open(scratch, _WRITE, 0o600)
             try:
                 self._lock()
-                self._read_on()
+                self._read_received()
             except BaseException:
                 os.close(self._file)
                 self._file = -1
@@ -97,9 +97,9 @@ class Incoming:
             raise refused(error, "a blob cannot be written") from None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """The next bytes. More than was promised is refused, and what came before is kept."""
+        """Append bytes. More bytes than the size are refused; earlier bytes are kept."""
         if self.at + len(data) > self.ref.size:
-            raise Refused("blob-broken", f"more than the {self.ref.size} bytes that were promised")
+            raise Refused("blob-broken", f"more than the {self.ref.size} bytes that were announced")
         try:
             write_all(self._file, data)
         except OSError as error:
@@ -111,7 +111,7 @@ class Incoming:
         self.at += len(data)
 
     def restart(self) -> None:
-        """Forget what has come: it cannot be right."""
+        """Drop all received bytes."""
         try:
             os.ftruncate(self._file, 0)
             os.lseek(self._file, 0, os.SEEK_SET)
@@ -121,18 +121,18 @@ class Incoming:
         self.at = 0
 
     def finish(self) -> None:
-        """It has all come: verify it, and put it in its place. Broken content is removed."""
+        """Verify the complete content and move it to its place. Broken content is removed."""
         if self.at < self.ref.size:
             self.close()
-            raise Refused("blob-broken", f"{self.at} of {self.ref.size} bytes have come")
+            raise Refused("blob-broken", f"{self.at} of {self.ref.size} bytes were received")
         if self._digest.hexdigest() != self.ref.sha256:
             self.abandon()
             raise Refused("blob-broken", "the content is not what its SHA-256 says")
         try:
-            # Once, at the end: to begin earlier was measured, and is no faster.
+            # Once, at the end: an earlier start was measured, and is no faster.
             os.fdatasync(self._file)
             os.fchmod(self._file, 0o444)
-            os.utime(self._file)  # It was last opened when its upload began, and that may be long ago.
+            os.utime(self._file)  # Its times are those of the begun upload, which may be long ago.
             os.replace(self._scratch, self._path)
             sync_folder(os.path.dirname(self._path))
         except OSError as error:
@@ -141,13 +141,13 @@ class Incoming:
         self.close()
 
     def close(self) -> None:
-        """Leave what has come for whoever goes on with it."""
+        """Leave the received bytes for a later resume."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
     def abandon(self) -> None:
-        """Remove what has come."""
+        """Remove the received bytes."""
         if self._file >= 0:
             with contextlib.suppress(OSError):
                 os.unlink(self._scratch)
@@ -157,15 +157,15 @@ class Incoming:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Refused("blob-busy", "the same content is just being written by someone else") from None
+            raise Refused("blob-busy", "another writer is writing the same content") from None
         found, named = os.fstat(self._file), None
         with contextlib.suppress(FileNotFoundError):
             named = os.stat(self._scratch, follow_symlinks=False)
-        if named is None or found.st_ino != named.st_ino:  # who had it before us has just finished it
-            raise Refused("blob-busy", "the same content has just been written by someone else")
+        if named is None or found.st_ino != named.st_ino:  # The previous writer has just finished it.
+            raise Refused("blob-busy", "another writer has just written the same content")
 
-    def _read_on(self) -> None:
-        """What came in an earlier try counts, as far as it can be right: its hash begins anew."""
+    def _read_received(self) -> None:
+        """Hash the bytes of earlier tries; drop them if they are too many."""
         if os.fstat(self._file).st_size > self.ref.size:
             os.ftruncate(self._file, 0)
         room = bytearray(CHUNK_BYTES)
@@ -182,9 +182,9 @@ class BlobStore:
         """Raises ConfigError if the folder cannot be used."""
         self.folder = os.path.abspath(folder)
         self.sent_bytes = 0
-        """What others have fetched out of it, over HTTP, since it was opened."""
+        """Bytes sent over HTTP since the store was opened."""
         self.swept_bytes = self.budget_bytes = 0
-        """What all blobs took together after the last `evict`, and what they might take."""
+        """Bytes of all blobs after the last `evict`, and the limit that it was called with."""
         self._free_min_bytes = free_min_bytes
         try:
             os.makedirs(f"{self.folder}/{_INCOMING}", 0o700, exist_ok=True)
@@ -194,17 +194,17 @@ class BlobStore:
             ) from None
 
     def path(self, sha256: str) -> str:
-        """Where it is, if it is there."""
+        """Path of the blob, present or not."""
         assert is_sha256(sha256)
         return f"{self.folder}/{sha256[:2]}/{sha256}"
 
     def scratch(self, sha256: str) -> str:
-        """Where it is while it comes."""
+        """Path of the blob's transfer."""
         assert is_sha256(sha256)
         return f"{self.folder}/{_INCOMING}/{sha256}"
 
     def size(self, sha256: str) -> int | None:
-        """How large it is; None if it is not there. Who asks is about to use it."""
+        """Size of the blob; None if it is absent. Counts as a use."""
         path = self.path(sha256)
         try:
             status = os.stat(path, follow_symlinks=False)
@@ -219,14 +219,14 @@ class BlobStore:
         return self.size(ref.sha256) == ref.size
 
     def received(self, sha256: str) -> int:
-        """How much of it has come so far, if it is on its way."""
+        """Bytes received so far of a transfer; 0 if there is none."""
         try:
             return os.stat(self.scratch(sha256), follow_symlinks=False).st_size
         except OSError:
             return 0
 
     def begin(self, ref: BlobRef) -> Incoming:
-        """Write a blob, or go on with it. Raises Refused, also if there is no room for it."""
+        """Begin or resume a transfer. Raises Refused, also if there is no space for it."""
         path = self.path(ref.sha256)
         try:
             os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
@@ -234,16 +234,16 @@ class BlobStore:
         except OSError as error:
             raise refused(error, "a blob cannot be written") from None
         if free < ref.size - self.received(ref.sha256):
-            raise Refused("disk", f"no room for a blob of {ref.size} bytes: {max(0, free)} may still be used")
+            raise Refused("disk", f"no room for a blob of {ref.size} bytes: {max(0, free)} bytes are free")
         return Incoming(ref, self.scratch(ref.sha256), path)
 
     @property
     def incoming(self) -> Path:
-        """Where what comes may be written. What lies there and is not written to for a while is removed."""
+        """Folder for files in progress. Files in it that were not written to for a while are removed."""
         return Path(self.folder, _INCOMING)
 
     def adopt(self, ref: BlobRef, source: Path) -> None:
-        """A file of `incoming`, which was hashed while it was written, becomes this blob. Raises Refused."""
+        """Make a file in `incoming`, hashed while it was written, a blob. Raises Refused."""
         path = self.path(ref.sha256)
         try:
             os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
@@ -260,7 +260,7 @@ class BlobStore:
             raise refused(error, "a blob cannot be kept") from None
 
     def open(self, sha256: str) -> int:
-        """An open file of a blob: it can be read to its end, whatever is removed meanwhile. Raises Refused."""
+        """Open a blob: it can be read to its end even if it is removed meanwhile. Raises Refused."""
         try:
             self.size(sha256)
             return os.open(self.path(sha256), READ)
@@ -274,7 +274,7 @@ class BlobStore:
             os.unlink(self.path(sha256))
 
     def entries(self) -> Iterator[StoredBlob]:
-        """Every blob, in no order. What others remove meanwhile may be left out."""
+        """All blobs, in no order. Blobs that are removed meanwhile may be left out."""
         with contextlib.suppress(OSError), os.scandir(self.folder) as folders:
             for folder in folders:
                 if len(folder.name) != 2:
@@ -287,7 +287,7 @@ class BlobStore:
                                 yield StoredBlob(file.name, status.st_size, status.st_atime)
 
     def begun(self) -> Iterator[StoredBlob]:
-        """What has come of those that are not whole, in no order. Last used is when the last bytes came."""
+        """Received bytes of incomplete transfers, in no order. `used_at` is the time of the last byte."""
         with contextlib.suppress(OSError), os.scandir(f"{self.folder}/{_INCOMING}") as files:
             for file in files:
                 if is_sha256(file.name):
@@ -297,7 +297,7 @@ class BlobStore:
 
     @property
     def used_bytes(self) -> int:
-        """What all blobs take together. Looks at each of them."""
+        """Bytes of all blobs. Looks at each of them."""
         return sum(entry.size for entry in self.entries())
 
     def evict(
@@ -308,10 +308,10 @@ class BlobStore:
         unused_s: float | None = None,
         recent_s: float = BLOB_RECENT_S,
     ) -> list[StoredBlob]:
-        """Remove what was not used for `unused_s`, and then the least recently used, until the rest fits `bytes_max`.
+        """Remove blobs not used for `unused_s`, then the least recently used until the rest fits `bytes_max`.
 
-        What is held stays, and so does what was used in the last `recent_s`: whoever asked for it just now may be about
-        to name it. `now` is of the wall clock. Returns what was removed.
+        Held blobs stay, and blobs used in the last `recent_s`: their callers may be about to name them. `now` is of the
+        wall clock. Returns the removed blobs.
         """
         found = sorted(self.entries(), key=lambda entry: entry.used_at)
         total = sum(entry.size for entry in found)
@@ -328,7 +328,7 @@ class BlobStore:
         return removed
 
     def remove_abandoned(self, now: float, age_s: float) -> int:
-        """Remove uploads that nobody has gone on with for so long. Returns how many."""
+        """Remove transfers without progress for so long. Returns their number."""
         removed = 0
         with contextlib.suppress(OSError):
             for name in os.listdir(f"{self.folder}/{_INCOMING}"):
@@ -337,7 +337,7 @@ class BlobStore:
         return removed
 
     def _remove_unused(self, entry: StoredBlob, before: float) -> bool:
-        """False if somebody has asked for it since we looked."""
+        """False if the blob was used since it was listed."""
         path = self.path(entry.sha256)
         try:
             if os.stat(path, follow_symlinks=False).st_atime > max(before, entry.used_at):
@@ -349,7 +349,7 @@ class BlobStore:
 
 
 def _remove_idle(path: str, before: float) -> bool:
-    """Whoever writes to it has it locked, also in another process."""
+    """Remove an old transfer unless a writer has it locked, in any process. Raises OSError then."""
     if os.stat(path, follow_symlinks=False).st_mtime > before:
         return False
     file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -1,7 +1,6 @@
-"""What if content is only read, and then forgotten? It is verified like any other, and kept nowhere.
+"""How is content fetched only to be read once? It is verified as usual, but not kept.
 
-What comes from afar passes through a file that nobody waits for the disk to have; what lies in a folder that we see is
-read there.
+Content of a remote place passes through a file that is never synced; content in a local folder is read there.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from wakugumi.wire.messages.references import BlobRef
 
 
 class NotWritten(Refused):
-    """Our own disk does not take it: nobody else's fault, whoever it was fetched from."""
+    """The local disk rejects the content; the source is not to blame."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__("disk", error.strerror or str(error), "make room there")
@@ -27,10 +26,7 @@ class NotWritten(Refused):
 
 
 class TemporaryDownload(Incoming):
-    """Content on its way to a file that is gone soon: after a loss of power it would not be looked for.
-
-    What the disk does not take is NotWritten.
-    """
+    """Content on its way to a temporary file, which is not synced. Disk errors are NotWritten."""
 
     def __init__(self, ref: BlobRef, scratch: str, path: str) -> None:
         with _ours():
@@ -46,7 +42,7 @@ class TemporaryDownload(Incoming):
 
     def finish(self) -> None:
         if self.at != self.ref.size or self._digest.hexdigest() != self.ref.sha256:
-            super().finish()  # It says what is wrong.
+            super().finish()  # Raises the right error.
         try:
             os.replace(self._scratch, self._path)
         except OSError as error:
@@ -57,7 +53,7 @@ class TemporaryDownload(Incoming):
 
 @contextlib.contextmanager
 def _ours() -> Iterator[None]:
-    """A refusal that began as an error of the disk is one of ours."""
+    """Turn a refusal caused by a disk error into NotWritten."""
     try:
         yield
     except Refused as no:
@@ -67,9 +63,9 @@ def _ours() -> Iterator[None]:
 
 
 def open_here(place: Place, ref: BlobRef, on_bytes: OnBytes) -> int | None:
-    """An open file of a blob in a folder that we see, after its content was verified; None if the place is elsewhere.
+    """An open, verified blob of a folder that we can access; None if the place is elsewhere.
 
-    A blob never changes: what was read to be verified is what is read afterwards. Raises Refused.
+    A blob never changes: the verified bytes are the ones read afterwards. Raises Refused.
     """
     if not isinstance(place, FolderPlace):
         return None

@@ -1,8 +1,8 @@
-"""May this worker fetch this blob from that one? A leader says so by a token, which the serving worker can check alone.
+"""May this worker fetch this blob from that one? Its leader makes a token, which the serving worker checks alone.
 
     <expiry, unix s>.<hex HMAC-SHA256(key, "<sha256>.<expiry>")>        Authorization: Bearer <token>
 
-The key is the serving worker's: it tells its leader when it joins, and nobody else.
+The key is made by the serving worker, which sends it only to its leader.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from wakugumi.limits.files import TOKEN_S
 
 
 def make_token(key: str, sha256: str, now: float) -> str:
-    """Leave to fetch one blob from whoever has this key. `now` is of the wall clock."""
+    """Token to fetch one blob from the worker with this key. `now` is of the wall clock."""
     expiry = str(int(now + TOKEN_S))
     return f"{expiry}.{_sign(key, sha256, expiry)}"
 
 
 def check_token(key: str, sha256: str, token: str, now: float) -> bool:
-    """Is it a leader's word about this blob, and does it still hold?"""
+    """Whether the token is for this blob, signed with the key, and not expired."""
     expiry, _, signature = token.partition(".")
     if not (expiry.isascii() and expiry.isdigit() and len(expiry) <= 12 and signature.isascii()):
         return False
-    # A token from further ahead than any leader makes it is none, or clocks are far apart: either way it is refused.
+    # A token that is valid for longer than any leader makes it is forged, or the clocks differ too much.
     return now <= int(expiry) <= now + 2 * TOKEN_S and hmac.compare_digest(signature, _sign(key, sha256, expiry))
 
 

@@ -1,13 +1,13 @@
-"""Which contents does a worker keep, under which names, and which of them go when room is needed? (SPEC C2–C4, C6)
+"""Which contents does a worker keep, under which names, and which are removed when space is needed? (SPEC C2–C4, C6)
 
-    <cache>/.blobs/ab/abcd…       contents by their SHA-256, of jobs and caches alike: see `blobs`
-    <cache>/<CacheId>/<Name>      the files of caches: hard links to them
-    <cache>/.caches/<CacheId>.json   which names a cache has, written last: what is not in it does not count
-    <cache>/.trash                on its way to nothing
+    <cache>/.blobs/ab/abcd…       contents by SHA-256, of jobs and caches: see `store`
+    <cache>/<CacheId>/<Name>      files of caches: hard links to contents
+    <cache>/.caches/<CacheId>.json   names in a cache, written last: other files do not count
+    <cache>/.trash                files to be removed
 
-Nothing under a cache id is ever overwritten. What was not used for longest goes first, what is pinned last, and what a
-running job uses or a transfer is about to need never. One worker has the folder, and what is in it is known in memory:
-all calls are made in the loop's thread but for those that say otherwise. Errors are Refused.
+A file of a cache is never overwritten. The least recently used contents are removed first, pinned ones last, and
+contents in use by a job or a transfer never. One worker owns the folder and knows its content in memory. All calls are
+made in the loop's thread unless stated otherwise. Errors are Refused.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _BLOBS: Final = ".blobs"
 _MANIFESTS: Final = ".caches"
 _TRASH: Final = ".trash"
 _MARK_NS: Final = 271_828_182
-"""The nanoseconds of a content's time of change, set when it has come. Whoever writes to it later leaves others: so a
-change shows, also if it was made while no worker was there to see it."""
+"""Nanoseconds of a content's modification time, set on arrival. A later write changes them, so a modification shows
+even if it happened while no worker ran."""
 _SECOND_NS: Final = 1_000_000_000
 _USED_NS: Final = 60 * _SECOND_NS
-"""How exactly the disk knows when a content was last used: the order outlives the process, nearly."""
+"""Interval at which a use is written to disk: the order of last uses nearly survives a restart."""
 
 
 class Added(NamedTuple):
-    """What a put would change."""
+    """Changes that a put would make."""
 
     new: dict[str, BlobRef]
     skipped: int
     absent: list[BlobRef]
-    """Contents of new and old names that are not here: each once."""
+    """Contents of new and old names that are not here, each once."""
 
 
 class CachedBlob:
@@ -61,15 +61,15 @@ class CachedBlob:
         self.used_ns = used_ns
         self.users = 0
         self.names: set[tuple[str, str]] = set()
-        """Its links: ids of caches, and names there."""
+        """Links to it: cache id and name."""
         self.pins = 0
 
 
 class CacheFolder:
-    """All that one worker keeps for more than one job."""
+    """All contents and caches that one worker keeps."""
 
     def __init__(self, path: Path, bytes_max: int = 0, *, blobs_max: int = CACHE_BLOBS_MAX) -> None:
-        """Claim the folder or, if another worker has it, one in it. `bytes_max` of 0: a share of the disk.
+        """Claim the folder or, if another worker has it, one inside it. `bytes_max` 0: a share of the disk.
 
         Raises ConfigError.
         """
@@ -78,7 +78,7 @@ class CacheFolder:
         )
         self.store = BlobStore(Path(self.path) / _BLOBS)
         for name in (_MANIFESTS, _TRASH):
-            with contextlib.suppress(OSError):  # whoever needs it will say so
+            with contextlib.suppress(OSError):  # The first use will raise it.
                 os.makedirs(f"{self.path}/{name}", 0o700, exist_ok=True)
         disk = os.statvfs(self.path)
         self.bytes_max = bytes_max or int(disk.f_blocks * disk.f_frsize * CACHE_DISK_SHARE)
@@ -86,11 +86,11 @@ class CacheFolder:
         self.used_bytes = 0
         self.caches: dict[str, CacheOnDisk] = {}
         self.on_gone: Callable[[str], None] = lambda _: None
-        """Called for each content that is not here any more."""
+        """Called for each removed content."""
         self._blobs: dict[str, CachedBlob] = {}
-        """In the order of their last use."""
+        """Contents in the order of their last use."""
         self._coming: dict[str, int] = {}
-        """Contents that are being fetched, and the room they will take."""
+        """Contents being fetched, with their sizes."""
         self.has_trash = False
         self._partials = Partials(self.store, self._trash)
         self._scan()
@@ -106,7 +106,8 @@ class CacheFolder:
     # Contents.
 
     def make_room(self, ref: BlobRef) -> None:
-        """For a content that is to come: others go, if they have to. Say `arrived` or `not_coming` afterwards."""
+        """Make room for a content to be fetched, if necessary by evicting others. Then call `arrived` or
+        `not_coming`."""
         if ref.sha256 in self._coming:
             return
         if ref.size > self.bytes_max:
@@ -122,7 +123,7 @@ class CacheFolder:
         self._coming[ref.sha256] = ref.size
 
     def arrived(self, ref: BlobRef) -> None:
-        """It is in the store, whole and verified."""
+        """The content is in the store, complete and verified."""
         self._coming.pop(ref.sha256, None)
         if ref.sha256 in self._blobs:
             return
@@ -141,7 +142,7 @@ class CacheFolder:
             self._partials.left(ref.sha256)
 
     def write(self, ref: BlobRef, content: bytes) -> None:
-        """From any thread: a content that came in a frame. All of it or nothing."""
+        """Write a content of a frame, from any thread. An error leaves nothing."""
         incoming = self.store.begin(ref)
         try:
             incoming.restart()
@@ -152,9 +153,9 @@ class CacheFolder:
             raise
 
     def use(self, sha256: str) -> CachedBlob | None:
-        """It stays until `let_go`. None if it is not here, or is not what came: then it is gone now."""
+        """Mark the content as used until `let_go`. None if it is absent or was modified; then it is evicted."""
         held = self._blobs.get(sha256)
-        if held is None or not (held.users or self._is_as_it_came(sha256, held)):
+        if held is None or not (held.users or self._is_intact(sha256, held)):
             return None
         held.users += 1
         self._blobs[sha256] = self._blobs.pop(sha256)
@@ -166,14 +167,14 @@ class CacheFolder:
         return held
 
     def let_go(self, sha256: str, held: CachedBlob) -> None:
-        """One user less. If somebody has kept a link to it, who could write to it unseen, it goes."""
+        """Remove one user. The content is evicted if a process has kept a link, through which it could write unseen."""
         held.users -= 1
         assert held.users >= 0
-        if not held.users and self._blobs.get(sha256) is held:  # it may have been taken out meanwhile
-            self._is_as_it_came(sha256, held)
+        if not held.users and self._blobs.get(sha256) is held:  # It may have been evicted meanwhile.
+            self._is_intact(sha256, held)
 
     def evict(self, sha256: str) -> None:
-        """Take it out, whoever uses it: those who have it keep it."""
+        """Remove a content, even in use: its users keep their links."""
         held = self._blobs.pop(sha256, None)
         if held is None:
             return
@@ -186,11 +187,11 @@ class CacheFolder:
         self.on_gone(sha256)
 
     def sweep(self, now: float) -> None:
-        """Now and then: transfers that nobody went on with for long are given up. `now` is of the wall clock."""
+        """Give up interrupted transfers that are too old; called regularly. `now` is of the wall clock."""
         self._partials.give_up_old(now)
 
     def empty_trash(self) -> None:
-        """From any thread: what was taken out gives its room back. Large files take their time."""
+        """Free the space of removed files, from any thread. Large files take time."""
         self.has_trash = False
         with contextlib.suppress(OSError), os.scandir(f"{self.path}/{_TRASH}") as entries:
             for entry in entries:
@@ -200,7 +201,7 @@ class CacheFolder:
     # Caches.
 
     def plan(self, cache_id: str, files: Mapping[str, BlobRef]) -> Added:
-        """What a put adds to what is here of this cache. Refused("conflict") for a name with another content (C2)."""
+        """Changes that a put makes to this cache. Refused("conflict") for a name with another content (C2)."""
         cache = self.caches.get(cache_id)
         old = cache.files if cache is not None else {}
         new: dict[str, BlobRef] = {}
@@ -221,13 +222,12 @@ class CacheFolder:
         return Added(new, len(files) - len(new), list(absent.values()))
 
     def link(self, cache_id: str, files: Mapping[str, BlobRef]) -> None:
-        """From any thread: give contents that are here their names."""
+        """Link contents under their names, from any thread."""
         if not os.path.exists(self._manifest(cache_id)):
             if os.path.lexists(f"{self.path}/{cache_id}"):
-                raise Refused("conflict", f"{self.path}/{cache_id} is there already, and is no cache of this worker")
-            self.write_manifest(
-                cache_id, CacheOnDisk("", False, {})
-            )  # so that what is linked is known to be ours, if we die
+                raise Refused("conflict", f"{self.path}/{cache_id} exists already, and is no cache of this worker")
+            # First an empty manifest: after a crash it marks the links as ours.
+            self.write_manifest(cache_id, CacheOnDisk("", False, {}))
         scratch = f"{self._manifest(cache_id)}.link"
         try:
             with contextlib.suppress(FileNotFoundError):
@@ -237,7 +237,7 @@ class CacheFolder:
                 os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
                 try:
                     os.link(content, path)
-                except FileExistsError:  # perhaps of a content that went, and has come again
+                except FileExistsError:  # It may be a link to an evicted content that was fetched again.
                     if not os.path.samestat(os.lstat(content), os.lstat(path)):
                         os.link(content, scratch)
                         os.replace(scratch, path)
@@ -245,25 +245,25 @@ class CacheFolder:
             raise refused(error, f"the files of cache {cache_id!r} cannot be linked") from None
 
     def unnamed(self, cache_id: str, files: Mapping[str, BlobRef]) -> list[str]:
-        """Which of these names lead to no content that is here."""
+        """Names that are not linked to a present content."""
         held = [(name, self._blobs.get(ref.sha256)) for name, ref in files.items()]
         return [name for name, one in held if one is None or (cache_id, name) not in one.names]
 
     def unlink(self, cache_id: str, names: Iterable[str]) -> None:
-        """From any thread: take names back that were given in vain."""
+        """Remove the links of a failed put, from any thread."""
         for name in names:
             with contextlib.suppress(OSError):
                 os.unlink(f"{self.path}/{cache_id}/{name}")
 
     def write_manifest(self, cache_id: str, cache: CacheOnDisk) -> None:
-        """From any thread: this is the cache from now on, whatever becomes of us."""
+        """Make this the cache on disk, from any thread."""
         try:
             worker_cache_index.write(self._manifest(cache_id), cache)
         except OSError as error:
             raise refused(error, f"cache {cache_id!r} cannot be kept") from None
 
     def keep(self, cache_id: str, cache: CacheOnDisk) -> None:
-        """Its files were linked and its manifest written: now it counts."""
+        """Make the linked and written cache the current one."""
         self._unname(cache_id)
         self.caches[cache_id] = cache
         for name, ref in cache.files.items():
@@ -273,9 +273,9 @@ class CacheFolder:
                 held.pins += cache.pinned
 
     def drop(self, cache_id: str) -> None:
-        """All of it, and every content that no other cache has and no job uses.
+        """Remove a cache, and its contents that no other cache has and no job uses.
 
-        The manifest goes last: a folder without one is not ours, and would be in the way of the next put.
+        The manifest is removed last: a folder without one is not ours, and would block the next put.
         """
         self._unname(cache_id)
         cache = self.caches.pop(cache_id, None)
@@ -283,7 +283,7 @@ class CacheFolder:
             held = self._blobs.get(ref.sha256)
             if held is not None and not held.names and not held.users:
                 self.evict(ref.sha256)
-            elif held is not None:  # also a link in the trash counts as one that somebody keeps
+            elif held is not None:  # A link in the trash would count as one that a process keeps.
                 self.unlink(cache_id, [name])
         with contextlib.suppress(OSError):
             with contextlib.suppress(FileNotFoundError):
@@ -298,7 +298,7 @@ class CacheFolder:
     # Room.
 
     def _evict(self, bytes_needed: int, count_needed: int, coming: str) -> None:
-        """Take out as much, or nothing if that much cannot be had. First what was left half-way, but not this one."""
+        """Evict so much, or raise without evicting anything: first interrupted transfers, except `coming`."""
         given_up: list[str] = []
         for sha256, size in self._partials.oldest_first():
             if bytes_needed > 0 and sha256 != coming:
@@ -321,8 +321,8 @@ class CacheFolder:
         for sha256 in chosen:
             self.evict(sha256)
 
-    def _is_as_it_came(self, sha256: str, held: CachedBlob) -> bool:
-        """Its size and time are what they were, and nobody but us has a name for it. If not, it goes."""
+    def _is_intact(self, sha256: str, held: CachedBlob) -> bool:
+        """Whether size and time are unchanged and no foreign link exists; if not, the content is evicted."""
         try:
             status = os.stat(self.store.path(sha256), follow_symlinks=False)
         except OSError:
@@ -353,7 +353,7 @@ class CacheFolder:
     # After a start.
 
     def _scan(self) -> None:
-        """What is here, and is what it seems to be. The rest is removed."""
+        """Find intact contents and caches; remove all others."""
         found: list[tuple[str, CachedBlob, int, int]] = []
         for path in _files(f"{self.path}/{_BLOBS}", depth=1):
             sha256 = os.path.basename(path)
@@ -369,9 +369,9 @@ class CacheFolder:
         self._read_manifests({sha256: inode for sha256, _, _, inode in found})
         self.empty_trash()
         for sha256, held, links, _ in found:
-            # A job had it when we died, and may have changed it; or it was our own link, and is gone by now.
+            # An extra link: a job had it before the restart and may have modified it, or it was in the trash.
             if links > 1 + len(held.names) and self._blobs.get(sha256) is held:
-                self._is_as_it_came(sha256, held)
+                self._is_intact(sha256, held)
         self.empty_trash()
 
     def _read_manifests(self, inodes: Mapping[str, int]) -> None:
@@ -406,7 +406,7 @@ class CacheFolder:
 
 
 def _files(folder: str, depth: int) -> Iterable[str]:
-    """All files so deep in a folder; hidden ones are not ours to look at."""
+    """Files at this depth in a folder, without hidden ones."""
     try:
         with os.scandir(folder) as entries:
             found = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries if entry.name[0] != "."]

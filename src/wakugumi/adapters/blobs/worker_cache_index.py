@@ -1,8 +1,8 @@
-"""Which names does a cache have on a worker, as it stands in its file?
+"""Which names does a cache on a worker have? Its index file lists them:
 
     {"Version":"0b1c…","Pinned":false,"Entries":[{"Name":"a.bin","Sha256":"…","Size":1}]}
 
-It is written beside and then put in its place in one step. Nothing is synced: where power was lost, it may be torn.
+The file is written under another name and renamed. It is not synced: after a power loss it may be torn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from wakugumi.wire.untrusted_json import Unreadable, read_json
 
 
 class CacheIndexFile(msgspec.Struct, frozen=True, rename="pascal"):
-    """What stands in a cache's file."""
+    """Content of an index file."""
 
     version: str
     pinned: bool
@@ -33,7 +33,7 @@ class CacheIndexFile(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class CacheOnDisk(NamedTuple):
-    """One cache as it is here. Of its files some may have gone since: they are fetched when a job needs them."""
+    """One cache on this disk. Some of its contents may have been evicted: they are fetched when a job needs them."""
 
     version: str
     pinned: bool
@@ -59,7 +59,7 @@ def read(path: str) -> CacheOnDisk | None:
 
 
 def cache_id_of(path: str) -> str | None:
-    """Whose file this is. None if it can be no cache's, or was not put in its place."""
+    """The cache of this index file. None if the name is not that of an index file."""
     cache_id, dot, ending = os.path.basename(path).rpartition(".")
     try:
         return check_cache_id(cache_id) if dot + ending == ".json" else None
@@ -68,7 +68,7 @@ def cache_id_of(path: str) -> str | None:
 
 
 def refs_of(entries: Iterable[CacheEntry]) -> dict[str, BlobRef]:
-    """The entries of a manifest by name, checked. Raises Refused."""
+    """Entries by name, checked. Raises Refused."""
     files: dict[str, BlobRef] = {}
     entries = list(entries)
     check_file_names([entry.name for entry in entries])

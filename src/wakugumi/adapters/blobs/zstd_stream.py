@@ -1,6 +1,6 @@
-"""When is content packed on its way, and how? With zstd, a piece at a time, and only if its beginning gets smaller.
+"""When and how is content compressed in transit? With zstd, a piece at a time, if its beginning gets smaller.
 
-Nothing that comes packed is trusted: what comes out is bounded by whoever takes it, and the memory for it by us.
+Compressed input is not trusted: its receiver limits the output, and this module limits the memory.
 """
 
 from __future__ import annotations
@@ -18,22 +18,20 @@ else:
     from backports import zstd
 
 SHRINKS_BELOW_SHARE: Final = 0.9
-"""What shrinks less is not worth the time."""
+"""Content that shrinks less is sent as it is."""
 _LEVEL: Final = 1
-"""Some 500 MB/s: a network that is faster than that needs no packing."""
+"""Compresses some 500 MB/s: a faster network needs no compression."""
 _WINDOW_LOG_MAX: Final = 23
-"""What unpacking may look back: 8 MiB, which is as much as zstd asks for below its highest levels."""
+"""Window for decompression: 8 MiB, as much as zstd needs below its highest levels."""
 _PIECE_BYTES: Final = 1 * MIB
 
 
 def shrinks(sample: bytes) -> bool:
-    """Does it get so much smaller that packing it pays?"""
+    """Whether a sample shrinks enough."""
     return bool(sample) and len(zstd.compress(sample, _LEVEL)) < len(sample) * SHRINKS_BELOW_SHARE
 
 
 class ZstdPacker:
-    """Packs one content."""
-
     def __init__(self) -> None:
         self._zstd = zstd.ZstdCompressor(_LEVEL)
 
@@ -45,14 +43,14 @@ class ZstdPacker:
 
 
 class ZstdUnpacker:
-    """Unpacks one content into whoever takes it, at most a MiB at a time; what that refuses ends it."""
+    """Decompresses one content into `take`, at most a MiB at a time; an exception of `take` ends it."""
 
     def __init__(self, take: Callable[[bytes], None]) -> None:
         self._take = take
         self._zstd = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW_LOG_MAX})
 
     def write(self, data: bytes | memoryview) -> None:
-        """Raises Refused("blob-broken") for what is not zstd."""
+        """Raises Refused("blob-broken") if the data is not zstd."""
         try:
             while True:
                 if self._zstd.eof:

@@ -1,1 +1,1 @@
-"""A worker's folder of jobs: one directory per job, which results are kept, and which process owns it."""
+"""A worker's folder of jobs: one directory per job, the kept results, and the process that owns the folder."""

@@ -1,9 +1,9 @@
-"""What becomes of one job's directory: its inputs, what its program makes, and its result? (SPEC W1, W4, W5)
+"""How does one job's directory hold its inputs, its program's files, and its result? (SPEC W1, W4, W5)
 
     place ─► the program runs there ─► reopen ─► pack or pack_large ─► seal or keep ─► `.done`
 
-`.done` comes last, so a directory without it is what an interrupted job left behind. What a program made of its
-directory is never trusted: see `files` and `zip`.
+`.done` is written last: a directory without it belongs to an interrupted job. Files made by a program are never
+trusted: see `files` and `zip`.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from wakugumi.wire.messages.references import BlobRef
 
 SMALL_BYTES: Final = 256 * KIB
 SMALL_FILES: Final = 32
-"""What is packed, written or removed without leaving the loop: about a millisecond of work."""
+"""Most bytes and files packed, written or removed in the loop: about a millisecond of work."""
 _IN_MEMORY_BYTES_MAX: Final = 16 * MIB
-"""What is tried to pack in memory: most of what is larger does not fit a frame, and would be read twice."""
+"""Most bytes packed in memory: larger output rarely fits a frame, and would be read twice."""
 QUICKLY_REMOVED_BYTES: Final = 16 * MIB
-"""A larger file takes a file system more than a millisecond to give up."""
+"""Removing a larger file takes more than a millisecond."""
 PLAIN: Final = stat.S_IFDIR | stat.S_IRWXU
-"""The mode of a directory that no program has changed."""
+"""Mode of a directory that no program has changed."""
 Bring: TypeAlias = Callable[[str, str, int | None], bool]
-"""Puts the input of this name at that path, whose folder may be open, and says whether the file is the job's own."""
+"""Puts the input of this name at that path; its parent folder may be given open. True if the file is the job's own."""
 
 
 class JobDir:
-    """One job's directory: place, run elsewhere, then `reopen`, `pack` or `pack_large`, and `seal` or `keep`.
+    """One job's directory: `place`, run the program, `reopen`, `pack` or `pack_large`, then `seal` or `keep`.
 
-    All raise Refused.
+    All of them raise Refused.
     """
 
     __slots__ = (
@@ -70,14 +70,14 @@ class JobDir:
         self.path = path
         self._user = user
         self.lent: Callable[[], Container[tuple[int, int]]] = frozenset
-        """Inputs that are links to files of ours: their devices and inodes. Those come back, whatever a program of
-        another user calls them."""
+        """Devices and inodes of inputs that are links to files of ours. They are not output, even if a program of
+        another user renames them."""
         self.is_marked = False
-        """The job's result is here: ours, and not what its program calls so."""
+        """The job's own result is in the directory, not a forged one of its program."""
         self.request = b""
-        """The digest of what runs here, if it is known."""
+        """Digest of the request; empty if unknown."""
         self.unpacked_bytes = 0
-        """What the files have together that `pack` or `pack_large` put into an archive."""
+        """Total size of the files that `pack` or `pack_large` archived."""
         self._job = job
         self._ledger = ledger
         self._inputs: frozenset[str] = frozenset()
@@ -85,11 +85,10 @@ class JobDir:
         self._names: list[str] = []
         self._found: list[FoundFile] | None = []
         self._packed = ""
-        """Where the archive is until the rest is removed, if it was written to the disk."""
+        """Path of the archive on disk until the other files are removed; empty if there is none."""
 
     def place(self, files: Sequence[InputFile], bring: Bring | None = None) -> None:
-        """Write the inputs, whose names were checked. What came beside the frame is put there by `bring`, which says
-        whether the file is the job's own."""
+        """Write the inputs, whose names were checked. `bring` places inputs that are not in the request."""
         self._inputs = frozenset(file.name for file in files)
         try:
             if self._user is not None:
@@ -107,7 +106,7 @@ class JobDir:
             raise refused(error, "the job's inputs cannot be written") from None
 
     def place_program(self, program: str, source: int) -> str:
-        """Copy a program in that is open; returns where it is now. It counts as an input."""
+        """Copy an open program into the directory; returns its new path. It counts as an input."""
         name = os.path.basename(program)
         if name in self._inputs:
             raise Refused("bad-name", f"the input {name[:80]!r} has the name of the program, which is copied in")
@@ -127,7 +126,7 @@ class JobDir:
         return f"{self.path}/{name}"
 
     def hand_over(self) -> None:
-        """All is in place, and the program begins: from now on the directory is its user's."""
+        """Give the directory to its user, just before the program starts."""
         if self._user is not None:
             try:
                 os.chown(self.path, self._user.uid, self._user.gid, follow_symlinks=False)
@@ -135,8 +134,8 @@ class JobDir:
                 raise refused(error, "the job's directory cannot be given to its user") from None
 
     def _place_for(self, user: User, files: Sequence[InputFile], bring: Bring | None) -> None:
-        """Inputs, and the folders on their way, are the program's user's. Nobody but us should be here yet; if that is
-        wrong, still no link is followed, and nothing that was here is given away. Raises OSError."""
+        """Write inputs and their folders for the program's user. No other process should be here yet; if one is, no
+        link is followed, and no foreign file is given away. Raises OSError."""
         top = os.open(self.path, READ_FOLDER)
         try:
             if os.fstat(top).st_uid != os.geteuid():
@@ -158,9 +157,9 @@ class JobDir:
             os.close(top)
 
     def reopen(self) -> bool:
-        """See what is there after the job. True if all of it may be handled at once, False if it takes a thread."""
+        """Look at the directory after the job. True if it is small enough for the loop, False if it needs a thread."""
         try:
-            self._mend()
+            self._reclaim()
             self._names = os.listdir(self.path)
             if self._names:
                 self._folder = os.open(self.path, READ_FOLDER)
@@ -170,7 +169,7 @@ class JobDir:
         return self._found is not None and self._is_quickly_emptied()
 
     def pack(self, bytes_max: int) -> bytes | None:
-        """What the program made, as a ZIP; None if it made nothing. Raises TooBig, also for what may become small."""
+        """Files made by the program as a ZIP; None if there are none. Raises TooBig, also if the ZIP might be small."""
         writer, left = None, _IN_MEMORY_BYTES_MAX
         try:
             for found in self._made():
@@ -181,17 +180,17 @@ class JobDir:
                     writer = ZipWriter(bytes_max)
                 writer.add(self._folder, found)
         except OSError as error:
-            raise refused(error, "what the program made cannot be read") from None
+            raise refused(error, "the program's files cannot be read") from None
         if writer is None:
             return None
         self.unpacked_bytes = writer.unpacked_bytes
         return writer.finish()
 
     def pack_large(self, bytes_max: int, go_on: Callable[[], None]) -> BlobRef:
-        """The same, straight to the disk. Raises TooBig if that is more than `bytes_max`, and what `go_on` raises."""
+        """As `pack`, straight to disk. Raises TooBig above `bytes_max`, and exceptions of `go_on`."""
         from wakugumi.adapters.zip.write_file import FileZip
 
-        path = f"{self.path}/.waku-{os.urandom(8).hex()}"  # Hidden: it is not packed itself.
+        path = f"{self.path}/.waku-{os.urandom(8).hex()}"  # Hidden files are not packed.
         try:
             file = os.open(path, NEW, 0o600)
             try:
@@ -207,21 +206,21 @@ class JobDir:
             finally:
                 os.close(file)
         except OSError as error:
-            raise refused(error, "what the program made cannot be packed") from None
+            raise refused(error, "the program's files cannot be packed") from None
         self._packed = path
         return ref
 
     def packed(self) -> bytes:
-        """The archive that was written to the disk, as it is small after all."""
+        """The archive on disk as bytes, because it turned out small."""
         try:
             data = read_all(self._packed)
             os.unlink(self._packed)
         except OSError as error:
-            raise refused(error, "what the program made cannot be packed") from None
+            raise refused(error, "the program's files cannot be packed") from None
         return data
 
     def is_large(self) -> bool:
-        """Does it take long to pack what the program made? That is found out quickly: not all of it is looked at."""
+        """Whether packing takes long. Stops looking as soon as that is sure."""
         left, count = LARGE_WORK_BYTES, 0
         try:
             for found in self._made():
@@ -229,15 +228,15 @@ class JobDir:
                 if left < 0 or count > LARGE_WORK_FILES_MAX:
                     return True
         except OSError as error:
-            raise refused(error, "what the program made cannot be read") from None
+            raise refused(error, "the program's files cannot be read") from None
         return False
 
     def produced_bytes(self) -> int:
-        """What `pack` would put into the archive, before packing."""
+        """Total size of the files that `pack` would archive."""
         try:
             return sum(found.status.st_size for found in self._made())
         except OSError as error:
-            raise refused(error, "what the program made cannot be read") from None
+            raise refused(error, "the program's files cannot be read") from None
 
     def seal(self, result: JobResult, payload: bytes, archive: bytes | None) -> bytes:
         """Remove all but the result and its archive, and mark the job as done.
@@ -260,8 +259,8 @@ class JobDir:
     def seal_large(
         self, result: JobResult, archive: bytes | BlobRef | None, texts: Mapping[str, tuple[int, bytes]]
     ) -> bytes:
-        """The same where some of it does not fit a frame: the archive that was packed to the disk, and those of stdout
-        and stderr that are given here as open files, and what is to be added to them."""
+        """As `seal`, for a result with large parts: the archive on disk, and texts as open files, each with bytes to
+        append."""
         try:
             if self._names:
                 empty(self._folder, self._names)
@@ -283,7 +282,7 @@ class JobDir:
         return encode(msgspec.structs.replace(result, output_archive=archive))
 
     def keep(self, result: JobResult, capture: Capture) -> bytes:
-        """Leave everything where it is, stdout and stderr beside it, and mark the job as done."""
+        """Leave all files in place, add stdout and stderr, and mark the job as done."""
         try:
             if self._names:
                 empty(self._folder, [name for name in (DONE, STDOUT, STDERR) if name in self._names])
@@ -296,7 +295,7 @@ class JobDir:
         return payload
 
     def mark(self, content: bytes) -> None:
-        """The job is done. `content` is a record as JSON."""
+        """Mark the job as done. `content` is a record as JSON."""
         content = with_request(content, self.request)
         try:
             self._ledger.put(self._job, content, f"{self.path}/{DONE}")
@@ -310,15 +309,15 @@ class JobDir:
             self._folder = -1
 
     def remove(self) -> None:
-        """All of it, as far as that is possible."""
+        """Remove the directory as far as possible."""
         self.close()
         with contextlib.suppress(OSError):
             remove_tree(self.path)
 
-    def _mend(self) -> None:
-        """The program may have locked its directory, removed it, or put something else in its place."""
+    def _reclaim(self) -> None:
+        """Make the directory ours and readable: the program may have locked, removed or replaced it."""
         try:
-            if self._user is not None:  # Whoever is that user, too, cannot get in any more.
+            if self._user is not None:  # Other processes of that user lose access, too.
                 os.chown(self.path, os.geteuid(), os.getegid(), follow_symlinks=False)
             mode = os.lstat(self.path).st_mode
         except FileNotFoundError:
@@ -332,7 +331,7 @@ class JobDir:
             os.mkdir(self.path, 0o700)
 
     def _made(self) -> Iterable[FoundFile]:
-        """Everything the program made. If it is much, it is looked for again: a list of it might be too long."""
+        """Files made by the program. Many files are searched again on each call, as a list might be too long."""
         return self._walk() if self._found is None else self._found
 
     def _walk(self) -> Iterable[FoundFile]:
@@ -341,18 +340,18 @@ class JobDir:
         return walk(self._folder, self._inputs, self._user.uid, self.lent())
 
     def _is_quickly_emptied(self) -> bool:
-        """What is no output has to be removed all the same. Of a link only the name is."""
+        """Whether inputs and hidden files can be removed quickly. Of a link only the name is removed."""
         if len(self._inputs) > SMALL_FILES:
             return not self._names
         left = QUICKLY_REMOVED_BYTES
         for name in (*self._inputs, *[name for name in self._names if name[0] == "."]):
-            with contextlib.suppress(OSError):  # the program may have removed it
+            with contextlib.suppress(OSError):  # The program may have removed it.
                 status = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
                 left -= status.st_size if status.st_nlink == 1 else 0
         return left >= 0
 
     def _look(self, files_max: int, bytes_max: int) -> list[FoundFile] | None:
-        """Everything the program made; None if there is more than that."""
+        """Files made by the program; None if there are more than these limits."""
         if len(self._names) > files_max:
             return None
         all_found: list[FoundFile] = []
@@ -365,8 +364,8 @@ class JobDir:
 
 
 def _make_way(top: int, way: str, user: User, made: set[str]) -> int:
-    """The folder of this name below an open one, open; `made` are those that we made and gave to the user. Raises
-    OSError, also if one is there that we did not make."""
+    """Open the folder `way` below the open folder `top`, and make its parts that are not in `made`, for the user.
+    Raises OSError, also if a part exists that is not in `made`."""
     at, name = os.dup(top), ""
     try:
         for part in way.split("/") if way else ():
@@ -386,7 +385,7 @@ def _make_way(top: int, way: str, user: User, made: set[str]) -> int:
 
 
 def _give(folder: int, name: str, user: User | None, mode: int | None = None) -> None:
-    """A file that we just put there gets this owner and mode. Raises OSError."""
+    """Set owner and mode of a file that was just made. Raises OSError."""
     file = os.open(name, READ, dir_fd=folder)
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):

@@ -1,11 +1,11 @@
-"""How do a thousand jobs a second each get a `.done` of their own? They share files: one line each, linked from each.
+"""How do a thousand jobs a second each get a `.done` file? They share files: one line per job, linked from each.
 
-A new file costs a disk far more than a line: a block and an inode each, and ext4 shuns inodes that were deleted in the
-last minutes, so that looking for others can cost more than all else about a small job. A second's worth of results is
-therefore one file, and the `.done` of each job is a link to it. A result too long for a line has a file of its own.
+A new file costs far more than a line: a block and an inode, and ext4 avoids recently deleted inodes, so that the search
+for others can cost more than the rest of a small job. The results of one second therefore share one file, and the
+`.done` of each job is a link to it. A result too long for a line has its own file.
 
-    <job id> {"JobId":…}\\n     a line of a shared one
-    {"JobId":…}                all of an own one
+    <job id> {"JobId":…}\\n     a line of a shared file
+    {"JobId":…}                the whole of an own file
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from wakugumi.limits.units import KIB
 
 LINE_BYTES_MAX: Final = 16 * KIB
 PAGE_S: Final = 1.0
-"""How long a page is written to. Its time is that of its last line, so a result may seem younger by this."""
+"""How long a page is written to. A result has the time of the page's last line, so it may seem younger by this."""
 PAGE_BYTES_MAX: Final = 256 * KIB
-"""To read one result all of its page is read. And a page has a bounded number of links: ext4 takes 65 000."""
+"""Reading one result reads its whole page. The limit also bounds the links to a page: ext4 allows 65 000."""
 _NAME: Final = ".ledger"
 
 
 class DoneMarks:
-    """Writes results, and links them to where they belong. May be called from any thread."""
+    """Writes results and links them to their jobs. Safe from any thread."""
 
     def __init__(self, folder: str) -> None:
         self._path = f"{folder}/{_NAME}"
@@ -38,10 +38,10 @@ class DoneMarks:
         self._bytes = 0
         self._turn_at = 0.0
         self._links = True
-        """Until the file system says that it has none."""
+        """False once the file system turned out to have no links."""
 
     def put(self, job: str, content: bytes, path: str) -> None:
-        """Make it a file: there in full, or not at all. Raises OSError."""
+        """Write a result to `path`, completely or not at all. Raises OSError."""
         if self._links and len(content) <= LINE_BYTES_MAX:
             with self._lock:
                 if self._write_line(b"%s %s\n" % (job.encode(), content)):
@@ -60,7 +60,7 @@ class DoneMarks:
             self._turn()
 
     def _write_line(self, line: bytes) -> bool:
-        """False if it is not there in full: then nobody will be linked to it."""
+        """False if the line is incomplete; then it is not linked."""
         now = time.monotonic()
         if self._file < 0 or now >= self._turn_at or self._bytes >= PAGE_BYTES_MAX:
             self._turn()
@@ -81,7 +81,7 @@ class DoneMarks:
         return written == len(line)
 
     def _turn(self) -> None:
-        """A new page, with the next line. The old one lives as long as a job is linked to it."""
+        """Start a new page with the next line. The old one lives as long as a job has a link to it."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -91,12 +91,12 @@ class DoneMarks:
 
 
 def read_entry(job: str, path: str) -> bytes | None:
-    """What was put there for this job. None if it is not there. Raises OSError."""
+    """The result that was put for this job. None if there is none. Raises OSError."""
     data = read_all(path)
     if data.startswith(b"{"):
         return data
     start = job.encode() + b" "
-    for line in reversed(data.split(b"\n")):  # the last one, should it have run twice within a page
+    for line in reversed(data.split(b"\n")):  # The last line counts if the job ran twice within a page.
         if line.startswith(start):
             return line[len(start) :]
     return None

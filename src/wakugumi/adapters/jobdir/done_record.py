@@ -1,10 +1,10 @@
-"""How does a finished job's result stand on the disk, and how is it read back? (SPEC W4)
+"""How is a finished job's result stored on disk, and how is it read back? (SPEC W4)
 
-    .done        its result as JSON, without the archive
-    result.zip   and the archive, if it made any files
+    .done        the result as JSON, without the archive
+    result.zip   the archive, if the job made files
 
-Nothing is synced: where power was lost, a torn `.done` is not JSON or does not fit its archive's checksum, and counts
-as none.
+Files are not synced. After a power loss a torn `.done` is not JSON, or does not match its archive's checksum, and
+counts as missing.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ DONE: Final = ".done"
 
 
 class Done(JobResult, frozen=True, rename="pascal"):
-    """What `.done` holds: without an archive, the result that was sent, and of which request it is."""
+    """Content of `.done`: the sent result without its archive, and the digest of its request."""
 
     archive_bytes: int | None = None
     archive_crc: int | None = None
     request: str = ""
-    """The digest of the request that was run. It comes last, and is not sent: a frame says it otherwise."""
+    """Digest of the request that was run. It is last, and not part of the sent result."""
 
 
 _done: Final = JsonReader(Done)
 
 
 def with_archive(result: JobResult, archive: bytes) -> Done:
-    """What is kept of a result whose archive lies beside it."""
+    """The record of a result whose archive is beside it."""
     return Done(**msgspec.structs.asdict(result), archive_bytes=len(archive), archive_crc=crc32(archive))
 
 
 def with_request(content: bytes, request: bytes) -> bytes:
-    """A record as JSON that also says of which request it is, if that is known."""
+    """A record as JSON with the digest of its request, if known."""
     return content[:-1] + _marked(request) if request else content
 
 
 def read_whole(job: str, path: str) -> Whole | None:
-    """The encoded result of a job whose directory this is, and the files that it names: they are there, and have their
-    size. None if there is none that can be trusted. Raises OSError, and ValueError."""
+    """The encoded result in a job's directory, and the files it names, which exist with the right size. None if it
+    cannot be trusted. Raises OSError and ValueError."""
     data = read_entry(job, f"{path}/{DONE}")
     if data is None:
         return None
@@ -66,5 +66,5 @@ def read_whole(job: str, path: str) -> Whole | None:
 
 
 def _marked(request: bytes) -> bytes:
-    """How a `.done` ends that says of which request it is."""
+    """The end of a `.done` with a request's digest."""
     return b',"Request":"%s"}' % request.hex().encode()

@@ -1,12 +1,12 @@
-"""Where do the jobs of a worker live on disk, and which of them are left after a restart? (SPEC W1, W4, W5)
+"""Where are the jobs of a worker on disk, and which of them are left after a restart? (SPEC W1, W4, W5)
 
-    <jobs>/<job id>/             while it runs: its inputs and what it makes; its current directory
-    <jobs>/<job id>/.done        when it has ended: its result as JSON, without the archive
-    <jobs>/<job id>/result.zip   and the archive, if it made any files
+    <jobs>/<job id>/             while it runs: its inputs and output files; its current directory
+    <jobs>/<job id>/.done        after its end: its result as JSON, without the archive
+    <jobs>/<job id>/result.zip   the archive, if it made files
     <jobs>/<job id>/.stdout      and .stderr, if they do not fit a frame
-    <jobs>/.worker               whose folder this is: by the same id its worker comes back after a restart
+    <jobs>/.worker               the id of the worker, also after a restart
 
-A directory whose time is over is used again under a new name, and `.done` files are shared: `done_marks` says why.
+An expired directory is reused under a new name, and `.done` files are shared: `done_marks` explains why.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from wakugumi.core.ids import JobId, WorkerId, parse_job_id
 from wakugumi.errors import ConfigError, Refused, Sick
 
 SPARE_MAX: Final = 1_000
-"""Directories whose time is over and that wait to be used again: a second's worth."""
+"""Most expired directories kept for reuse: about those of one second."""
 
 
 class JobsFolder:
-    """All job directories of one worker, which no other process uses meanwhile."""
+    """All job directories of one worker; no other process uses them meanwhile."""
 
     def __init__(self, path: Path, user: User | None = None) -> None:
-        """Claim the folder or, if another worker has it, one in it. A directory is the `user`'s while their program
-        runs, and ours before and after. Raises ConfigError."""
+        """Claim the folder or, if another worker has it, one inside it. A directory belongs to `user` while its program
+        runs, and to this process before and after. Raises ConfigError."""
         self._user = user
         self.path, self._lock = self._claim(path)
         self._claiming = threading.Lock()
         self._gone: list[FolderLock] = []
-        """Locks of folders that somebody removed."""
+        """Locks of claimed folders that were removed."""
         self.captures = Captures(self.path, user)
         self.is_new = False
-        """Nobody had this folder before: nothing is left of an earlier life."""
+        """The folder had no owner: there are no earlier jobs."""
         self.interrupted: list[tuple[JobId, float]] = []
-        """What `kept` has left of interrupted jobs, and how many seconds ago it was changed last."""
+        """Interrupted jobs whose files `finished` kept, with the seconds since their last change."""
         self._spare: dict[str, None] = {}
         self._ledger = DoneMarks(self.path)
 
     def worker_id(self) -> WorkerId:
-        """The id of the worker whose folder this is: as in its earlier lives here, or a new one."""
+        """The id of the worker that owns this folder; a new one if there is none."""
         known = owner_of(self.path)
         if known is not None:
             return known
@@ -65,7 +65,7 @@ class JobsFolder:
         return new_owner(self.path)
 
     def make(self, job: str) -> JobDir:
-        """A fresh, empty directory; what an earlier run of the same job left is removed. Raises Refused."""
+        """A fresh, empty directory; files of an earlier run of the job are removed. Raises Refused."""
         path = f"{self.path}/{job}"
         self._spare.pop(job, None)
         if self._spare and self._reuse(job):
@@ -76,7 +76,7 @@ class JobsFolder:
             except FileExistsError:
                 remove_tree(path)
                 self._mkdir(job)
-            except FileNotFoundError:  # someone cleaned up /tmp
+            except FileNotFoundError:  # The folder was removed, for example by a cleaner of /tmp.
                 self._claim_again()
                 self._mkdir(job)
         except ConfigError as error:
@@ -86,7 +86,7 @@ class JobsFolder:
         return JobDir(job, path, self._ledger, self._user)
 
     def record(self, job: str, payload: bytes, request: bytes = b"") -> JobDir:
-        """Mark a job as done of which there is nothing but this result. Raises Refused."""
+        """Mark a job as done that has no files but this result. Raises Refused."""
         directory = self.make(job)
         directory.request = request
         try:
@@ -100,12 +100,12 @@ class JobsFolder:
         return directory
 
     def load(self, job: str) -> bytes | None:
-        """The whole encoded result of a finished job. None if there is none that can be trusted."""
+        """The encoded result of a finished job. None if there is none that can be trusted."""
         whole = self.load_whole(job)
         return None if whole is None else whole.payload
 
     def load_whole(self, job: str) -> Whole | None:
-        """The same, and the files that it names: they are there, and have their size."""
+        """The result as `load`, and the files it names, which exist with the right size."""
         path = f"{self.path}/{job}"
         try:
             if self._user is not None and not self._is_ours(os.lstat(path)):
@@ -115,21 +115,21 @@ class JobsFolder:
             return None
 
     def done_at(self, job: str) -> float | None:
-        """When a finished job was marked as done, by the machine's clock. None if it is not there."""
+        """Time at which a job was marked as done, by the machine's clock. None if it is not there."""
         try:
             return os.stat(f"{self.path}/{job}/{DONE}", follow_symlinks=False).st_mtime
         except OSError:
             return None
 
     def unmark(self, job: str) -> None:
-        """Its result answers for nothing any more. What is beside it stays until the job's time is over."""
+        """Remove the result's mark. Other files stay until the job expires."""
         with contextlib.suppress(OSError):
             os.unlink(f"{self.path}/{job}/{DONE}")
 
     def finished(self, interrupted_ttl_s: float = 0.0) -> list[tuple[JobId, float]]:
-        """What ended before, and how many seconds ago. What was interrupted goes now, or after its TTL.
+        """Finished jobs with their age in seconds. Interrupted jobs are removed now, or after their TTL.
 
-        Only names that are job ids are touched: the folder may hold things that are none of our business.
+        Only names that are job ids are touched: the folder may hold other files.
         """
         self._ledger.close()
         now = time.time()
@@ -146,7 +146,7 @@ class JobsFolder:
                 directory = os.lstat(path)
             except OSError:
                 continue
-            is_ours = self._is_ours(directory)  # If not, a program had it last, and can have made its `.done`.
+            is_ours = self._is_ours(directory)  # If not, a program had it last and may have forged its `.done`.
             try:
                 status = os.stat(f"{path}/{DONE}", follow_symlinks=False)
                 if status.st_uid != os.geteuid() or not is_ours:
@@ -164,7 +164,7 @@ class JobsFolder:
         return found
 
     def retire(self, job: str) -> bool:
-        """A finished job's time is over: its directory may serve another. If not, as `remove`."""
+        """Keep an expired job's directory for reuse, or `remove` it."""
         if len(self._spare) < SPARE_MAX:
             path = f"{self.path}/{job}"
             with contextlib.suppress(OSError):
@@ -175,7 +175,8 @@ class JobsFolder:
         return self.remove(job)
 
     def remove(self, job: str) -> bool:
-        """Forget a finished job. False if more than two small files is there: `remove_tree` may take its time."""
+        """Remove a finished job. False if it has more than two small files: then use `remove_tree`, which takes
+        time."""
         path = f"{self.path}/{job}"
         try:
             with contextlib.suppress(FileNotFoundError):
@@ -202,14 +203,15 @@ class JobsFolder:
         return claim(path, what="jobs folder", inside="worker-", hint=hint, user=self._user)
 
     def _mkdir(self, job: str) -> None:
-        """With a user, in the folder that was claimed, whatever has its name now. Raises OSError."""
+        """With a user, inside the claimed folder itself, whatever has its path now. Raises OSError."""
         if self._user is None:
             os.mkdir(f"{self.path}/{job}", 0o700)
         else:
             os.mkdir(job, 0o700, dir_fd=self._lock.folder)
 
     def _claim_again(self) -> None:
-        """The folder is gone. One that somebody else made in its place is not taken. Raises ConfigError, OSError."""
+        """Claim the folder again after it was removed, unless another process owns its successor. Raises ConfigError,
+        OSError."""
         with self._claiming:
             with contextlib.suppress(FileNotFoundError):
                 if self._lock.is_on(os.stat(self.path)):  # Another thread was faster.
@@ -218,14 +220,14 @@ class JobsFolder:
             if path != self.path:
                 lock.release()
                 raise ConfigError(f"another process has the jobs folder {self.path} now")
-            self._gone.append(self._lock)  # Not released before the end: a thread may just use it.
+            self._gone.append(self._lock)  # Released at the end: a thread may be using it.
             self._lock = lock
 
     def _reuse(self, job: str) -> bool:
-        """Its `.done` leaves first: at no time does a directory seem to hold another job's result."""
+        """Rename an expired directory. Its `.done` is removed first: no directory ever holds another job's result."""
         try:
             old = self._spare.popitem()[0]
-        except KeyError:  # a thread was faster
+        except KeyError:  # Another thread was faster.
             return False
         try:
             if self._user is None:
@@ -234,14 +236,14 @@ class JobsFolder:
             else:
                 self._check_spare(old)
                 os.replace(old, job, src_dir_fd=self._lock.folder, dst_dir_fd=self._lock.folder)
-        except OSError:  # the new one is there already, and has to be emptied
+        except OSError:  # The new directory exists already, and must be emptied.
             with contextlib.suppress(OSError):
                 os.rmdir(f"{self.path}/{old}")
             return False
         return True
 
     def _check_spare(self, job: str) -> None:
-        """It is ours, and empty without its `.done`: the next job trusts what it finds there. Raises OSError."""
+        """Check that it is ours and, after its `.done` is removed, empty: the next job trusts it. Raises OSError."""
         folder = os.open(job, READ_FOLDER, dir_fd=self._lock.folder)
         try:
             if not self._is_ours(os.fstat(folder)):
@@ -253,15 +255,15 @@ class JobsFolder:
             os.close(folder)
 
     def _is_ours(self, directory: os.stat_result) -> bool:
-        """Has no program of another user had it since we did? A job can make a `.done` of a linked input, which is
-        ours as a file; the directory itself is the job's."""
+        """Whether no program of another user has had it since. A job can link an input, which is our file, as `.done`,
+        but the directory then belongs to its user."""
         if directory.st_uid != os.geteuid():
             return False
         return self._user is None or directory.st_mode == PLAIN
 
 
 def _take_back(path: str) -> None:
-    """From the user of a program that was interrupted. What it calls its result is none. Raises OSError."""
+    """Take a directory back from the user of an interrupted program, without its forged `.done`. Raises OSError."""
     folder = os.open(path, READ_FOLDER)
     try:
         os.fchown(folder, os.geteuid(), os.getegid())

@@ -1,4 +1,4 @@
-"""Whose folder is this? One process's, by a lock; further ones get folders of their own inside."""
+"""Which process owns a folder? The first one, by a lock; further ones get folders inside it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from wakugumi.errors import ConfigError
 
 LOCK: Final = ".lock"
 _PASSABLE: Final = stat.S_IRWXU | stat.S_IXGRP | stat.S_IXOTH
-"""Programs of another user must get to their own directory, and see none beside it."""
+"""Mode that lets programs of another user enter their own directory, but list none."""
 _WORKERS_MAX: Final = 100
-"""Workers of one machine that share a folder: each claims a folder of its own in it."""
+"""Most workers of one machine that share a folder: each claims a folder inside it."""
 
 
 def claim(path: Path, *, what: str, inside: str, hint: str, user: User | None = None) -> tuple[str, FolderLock]:
-    """The folder that is ours now, and the lock that says so. Raises ConfigError.
+    """The claimed folder and its lock. Raises ConfigError.
 
-    `what` it is called in errors; `inside` is how the folders of further workers are called, before their number.
-    A `user` whose programs run here cannot put another folder in its place, and gets to its own directories in it.
+    `what` names the folder in errors; `inside` is the name of further workers' folders, before their number. A `user`
+    whose programs run here cannot replace the folder, and can enter its own directories in it.
     """
     for number in range(1, _WORKERS_MAX + 1):
         folder = os.path.abspath(path if number == 1 else path / f"{inside}{number}")
         try:
             if user is not None:
-                check_way(user, what, folder)  # Before something is made at the end of another way.
+                check_way(user, what, folder)  # Before anything is made at an unsafe path.
             os.makedirs(folder, 0o700, exist_ok=True)
             if user is not None:
                 check_way(user, what, folder)
@@ -54,7 +54,7 @@ def claim(path: Path, *, what: str, inside: str, hint: str, user: User | None = 
 
 
 def _check(status: os.stat_result, folder: str, hint: str) -> None:
-    """Whoever may write to it could put anything in place of what we keep there. Raises ConfigError."""
+    """A process that may write to the folder could replace its files. Raises ConfigError."""
     if status.st_uid not in {os.geteuid(), 0}:
         raise ConfigError(f"{folder} belongs to another user", hint)
     others = stat.S_IWOTH if status.st_uid == os.geteuid() else stat.S_IWGRP | stat.S_IWOTH

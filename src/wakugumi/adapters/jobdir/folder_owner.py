@@ -1,4 +1,4 @@
-"""Whose jobs folder is this? By the same id its worker comes back after a restart. (SPEC L4)"""
+"""Which worker owns a jobs folder? Its id survives restarts. (SPEC L4)"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORKER: Final = ".worker"
 
 
 class FolderOwner(msgspec.Struct, frozen=True, rename="pascal"):
-    """What `.worker` holds: an id, and where it is good. On a cloned disk or in a copied folder it is another's."""
+    """Content of `.worker`: an id, and the host and inode for which it is valid. A copy elsewhere does not count."""
 
     worker_id: UUID
     node: str
@@ -26,7 +26,7 @@ class FolderOwner(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 def owner_of(folder: str) -> WorkerId | None:
-    """The id of the worker whose jobs folder this is or was. None if nobody had it, or it was copied from elsewhere."""
+    """The id of the worker that owns this folder. None if there is none, or the folder is a copy."""
     with contextlib.suppress(OSError, Unreadable):
         owner = read_json(read_all(f"{folder}/{WORKER}"), FolderOwner)
         if (owner.node, owner.inode) == (os.uname().nodename, os.stat(folder).st_ino) and owner.worker_id.int:
@@ -35,10 +35,10 @@ def owner_of(folder: str) -> WorkerId | None:
 
 
 def new_owner(folder: str) -> WorkerId:
-    """A new id, which the folder keeps if it can."""
+    """A new id, written to the folder if possible."""
     path = f"{folder}/{WORKER}"
     owner = FolderOwner(uuid4(), os.uname().nodename, os.stat(folder).st_ino)
-    with contextlib.suppress(OSError):  # then it is good for this life
+    with contextlib.suppress(OSError):  # The id then lasts until the process ends.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{path}.new")
         write_new(f"{path}.new", encode(owner), 0o600)

@@ -1,4 +1,4 @@
-"""Which files of a finished job does its result name by their hashes? Those that did not fit the result's frame."""
+"""Which files of a finished job does its result name by hash? The ones that do not fit the result's frame."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ STDERR: Final = ".stderr"
 
 
 class LargePart(NamedTuple):
-    """What did not fit, and where it lies."""
+    """A part that does not fit a frame, and its file."""
 
     ref: BlobRef
     path: Path
 
 
 class Whole(NamedTuple):
-    """A finished job's encoded result, all of its parts, and of which request it is."""
+    """A finished job's encoded result, its large parts, and the digest of its request."""
 
     payload: bytes
     parts: Sequence[LargePart]
     request: bytes = b""
-    """The digest of the request that was run; empty if it is not known."""
+    """Digest of the request that was run; empty if unknown."""
 
 
 def parts_of(result: JobResult, folder: str) -> list[LargePart]:
-    """Raises OSError if one of them is not there, ValueError if one has another size."""
+    """Raises OSError if a part is missing, ValueError if it has another size."""
     refs = {ARCHIVE: result.archive_blob, STDOUT: result.stdout_blob, STDERR: result.stderr_blob}
     parts = [LargePart(ref, Path(folder, name)) for name, ref in refs.items() if isinstance(ref, BlobRef)]
     for part in parts:
@@ -44,8 +44,8 @@ def parts_of(result: JobResult, folder: str) -> list[LargePart]:
 
 
 def copy_hashed(source: int, more: bytes, path: str) -> BlobRef:
-    """An open file's content and some more under a new name. Raises OSError."""
-    import hashlib  # Hardly any job needs it.
+    """Copy an open file, then `more`, to a new file. Raises OSError."""
+    import hashlib  # Few jobs need it.
 
     digest, at = hashlib.sha256(), 0
     with open(os.open(path, NEW, 0o600), "wb") as file:
