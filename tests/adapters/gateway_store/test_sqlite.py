@@ -60,7 +60,7 @@ async def test_the_write_ahead_log_stays_bounded_while_others_never_leave_it_alo
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_file, "WAL_KEPT_BYTES", MIB // 2)
-    monkeypatch.setattr(sqlite, "_WAL_MAX_BYTES", MIB)
+    monkeypatch.setattr(sqlite, "WAL_MAX_BYTES", MIB)
     store = SqliteGatewayStore(tmp_path)
     log = tmp_path / f"{FILE_NAME}-wal"
     readers: list[sqlite3.Connection] = []

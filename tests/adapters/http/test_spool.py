@@ -142,7 +142,7 @@ async def test_a_whole_one_can_be_kept_under_a_name_that_says_whose_it_is(spools
 
 
 async def test_a_file_system_without_nameless_files_will_do(spools: Spools, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_NAMELESS", 0)
+    monkeypatch.setattr(module, "NAMELESS", 0)
     spool = await filled(spools, b"x" * 5000)
     assert len(os.listdir(spools.folder)) == 1
     assert list(spools.names(0.0)) == []

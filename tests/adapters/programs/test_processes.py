@@ -215,7 +215,7 @@ async def test_endless_output_is_cut_off(world: ProgramWorld) -> None:
 async def test_the_end_of_a_program_is_told_whatever_fails_meanwhile(
     world: ProgramWorld, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, script: str
 ) -> None:
-    monkeypatch.setattr(process, "_HUNT_ROUNDS", 3)
+    monkeypatch.setattr(process, "HUNT_ROUNDS", 3)
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, broken)
         child = await world.run(script, limits=JobLimits(file_bytes=MIB))

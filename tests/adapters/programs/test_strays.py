@@ -82,7 +82,7 @@ async def test_without_proc_at_least_the_group_of_a_job_ends_with_it(
 async def test_a_stray_that_cannot_be_killed_delays_one_job_and_no_other(
     world: ProgramWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(process, "_HUNT_ROUNDS", 3)
+    monkeypatch.setattr(process, "HUNT_ROUNDS", 3)
     with monkeypatch.context() as undying:
         undying.setattr(strays, "kill_with_all_below", len)
         child = await world.run(LEAVE_STRAY)

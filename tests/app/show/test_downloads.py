@@ -245,7 +245,7 @@ def test_the_last_word_has_a_line_of_its_own(
     leader: Gives, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("wakugumi.app.show.downloads.is_drawable", lambda _: True)
-    monkeypatch.setattr("wakugumi.app.show.downloads._QUIET_S", 0.0)
+    monkeypatch.setattr("wakugumi.app.show.downloads.QUIET_S", 0.0)
     assert call(["run", "p", "--out", str(tmp_path / "out")]) == 0
     err = capsys.readouterr().err
     assert err.startswith("\r\x1b[Kfetching ")

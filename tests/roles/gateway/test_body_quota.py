@@ -81,7 +81,7 @@ def test_a_gateway_never_takes_more_than_it_may_and_in_the_end_all_is_given_back
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(housekeeping, "_TIDY_S", 0.02)
+    monkeypatch.setattr(housekeeping, "TIDY_S", 0.02)
 
 
 @pytest.mark.anyio

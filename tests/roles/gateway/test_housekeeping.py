@@ -193,7 +193,7 @@ async def test_the_keeper_goes_on_after_a_failure_that_nobody_foresaw(
             return await work(*args, **more)
 
         monkeypatch.setattr(store, what, fails)
-        monkeypatch.setattr(housekeeping, "_SWEEP_S", 0.02)
+        monkeypatch.setattr(housekeeping, "SWEEP_S", 0.02)
         keeper = Housekeeper(gateway, lease_s=0.06, stranded_s=0.04)
         await keeper.start()
         await eventually(lambda: calls > 4)

@@ -17,12 +17,11 @@ from tests.kit.promtool import promtool_says
 from tools.metrics_page import families
 
 from wakugumi.core.metrics import Family
-from wakugumi.core.runner.counts import RunCounts
 from wakugumi.core.runner.metrics import run_families
-from wakugumi.limits.http import METRIC_SERIES_MAX
 from wakugumi.roles.node.pages import node_families
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spec("O2")]
+
 
 ROLES = ("leader", "node", "worker", "gateway")
 
@@ -120,13 +119,3 @@ async def test_a_machine_tells_what_its_programs_did(role: str, tmp_path: Path) 
     assert 'wakugumi_run_failures_total{reason="exit"} 1.0' in lines
     assert "wakugumi_run_seconds_count 2.0" in lines
     assert "wakugumi_run_slots 2.0" in lines
-
-
-def test_a_program_with_many_exit_codes_makes_no_more_series_than_are_allowed() -> None:
-    runs = RunCounts()
-    for code in range(256):
-        runs.ended("exit", code, 0.1)
-    families = {family.name: family for family in run_families(runs, running=0, limit=1, free=1)}
-    samples = families["wakugumi_run_exit_codes_total"].samples
-    assert len(samples) == METRIC_SERIES_MAX + 1
-    assert sum(sample.value for sample in samples) == 256

@@ -326,7 +326,7 @@ def large(place: Place) -> None:
 async def test_what_an_open_result_names_is_not_swept_while_it_is_read(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wakugumi.roles.runner.kept_jobs._SWEEP_S", 0.05)
+    monkeypatch.setattr("wakugumi.roles.runner.kept_jobs.SWEEP_S", 0.05)
     station, job = place.station(done_ttl_s=0.0), new_job()
     finished = await station.run(job, request("much"))
     archive = finished.parts[ARCHIVE]

@@ -43,7 +43,7 @@ log = logging.getLogger("wakugumi.gateway")
 T = TypeVar("T")
 
 
-_WAL_MAX_BYTES: Final = 64 * MIB
+WAL_MAX_BYTES: Final = 64 * MIB
 """Size from which writers wait a moment for a restart of the log: under constant writes it never starts anew by
 itself."""
 _RESTART_S: Final = 0.25
@@ -238,7 +238,7 @@ class SqliteGatewayStore:
         if self._room.is_time(now):
             self._room.look(now, file_use(self._aside))
         self._aside.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        if os.stat(self._log).st_size <= _WAL_MAX_BYTES:
+        if os.stat(self._log).st_size <= WAL_MAX_BYTES:
             return
         self._aside.execute(f"PRAGMA busy_timeout = {round(1000 * _RESTART_S)}")
         try:

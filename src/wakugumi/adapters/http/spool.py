@@ -37,7 +37,7 @@ _WRITE_BYTES: Final = 1 * MIB
 """Bytes per write: a thread per piece of a socket would cost more than the disk."""
 _READ_BYTES: Final = 256 * KIB
 _THREADS: Final = 4
-_NAMELESS: Final = getattr(os, "O_TMPFILE", 0)
+NAMELESS: Final = getattr(os, "O_TMPFILE", 0)
 _TEMPORARY: Final = "tmp-"
 """Prefix where a file system has no files without names: such files are removed when they are a day old."""
 _TEMPORARY_S: Final = 86_400.0
@@ -256,7 +256,7 @@ class Spool:
         assert self._memory is not None
         self._check_room()
         try:
-            self._file = os.open(folder, os.O_RDWR | _NAMELESS | os.O_CLOEXEC, 0o600)
+            self._file = os.open(folder, os.O_RDWR | NAMELESS | os.O_CLOEXEC, 0o600)
         except OSError:
             self._temporary = f"{folder}/{_TEMPORARY}{secrets.token_hex(16)}"
             self._file = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -43,7 +43,7 @@ _POLL_S: Final = 0.005
 """How often to ask whether a program has ended, on a kernel that does not tell."""
 _HUNT_FIRST_S: Final = 0.001
 _HUNT_MAX_S: Final = 0.05
-_HUNT_ROUNDS: Final = 100
+HUNT_ROUNDS: Final = 100
 """Some five seconds, then strays that do not die (the kernel holds them) are waited for no longer."""
 _STDERR_READ_BYTES: Final = 64 * KIB
 
@@ -200,7 +200,7 @@ class Processes:
             await self._all_ended
         if self._timer is not None:
             self._timer.cancel()
-        for _ in range(_HUNT_ROUNDS):
+        for _ in range(HUNT_ROUNDS):
             if not self._strays.reap():
                 break
             await asyncio.sleep(_HUNT_FIRST_S)
@@ -397,13 +397,13 @@ class Processes:
             some_left, failed = self._strays.reap() > 0, False
         except Exception:
             some_left = failed = True
-            if rounds in (0, _HUNT_ROUNDS):
+            if rounds in (0, HUNT_ROUNDS):
                 log.exception("job=%s ended, and what it left running could not be looked for", child.job)
-        if some_left and rounds < _HUNT_ROUNDS:
+        if some_left and rounds < HUNT_ROUNDS:
             pause = min(_HUNT_FIRST_S * 2**rounds, _HUNT_MAX_S)
             self._loop.call_later(pause, self._hunt, child, rounds + 1)
             return
-        if rounds >= _HUNT_ROUNDS:
+        if rounds >= HUNT_ROUNDS:
             log.warning("job=%s left processes behind that cannot be killed", child.job)
             try:
                 self._strays.give_up()

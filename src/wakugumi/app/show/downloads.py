@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_QUIET_S: Final = 1.0
+QUIET_S: Final = 1.0
 """A transfer that is done sooner gets no line."""
 _DRAW_EVERY_S: Final = 0.2
 _STOP_S: Final = 1.0
@@ -34,7 +34,7 @@ class ShownTransfer:
         self._count = 0
         self._began_at = monotonic()
         self._tell = tell or (draw_over if is_drawable(sys.stderr) else None)
-        every_s, first_s = (_DRAW_EVERY_S, _QUIET_S) if self._tell else (LINE_EVERY_S, None)
+        every_s, first_s = (_DRAW_EVERY_S, QUIET_S) if self._tell else (LINE_EVERY_S, None)
         self._lines = Lines(self._text, every_s, first_s=first_s, tell=self._tell)
         self.stopped = False
 

@@ -31,8 +31,8 @@ _WATCHED_SHARE: Final = 0.02
 """Share of the loop's time for looking at all open jobs."""
 _AT_ONCE: Final = 50
 """Rows per batch: other tasks wait meanwhile."""
-_SWEEP_S: Final = 30.0
-_TIDY_S: Final = 3.0
+SWEEP_S: Final = 30.0
+TIDY_S: Final = 3.0
 _AGAIN_S: Final = 1.0
 """Pause before a retry after the store refused, unless the task runs more often anyway."""
 _NAMELESS_S: Final = 3_600.0
@@ -77,8 +77,8 @@ class Housekeeper:
             # Each in a task of its own: the lease must not wait for the others.
             (self._hold, often_s, "lease not renewed"),
             (self._take_over, often_s, "jobs of dead gateways not taken over"),
-            (self._tidy, min(often_s, _TIDY_S), "state not tidied"),
-            (self.sweep, _SWEEP_S, "old jobs not removed"),
+            (self._tidy, min(often_s, TIDY_S), "state not tidied"),
+            (self.sweep, SWEEP_S, "old jobs not removed"),
         ):
             self._tasks.start_loop(partial(_often, work, every_s, failed), name=work.__name__.strip("_"))
         self._tasks.start_loop(self._watch, name="watch open jobs")

@@ -26,7 +26,7 @@ from wakugumi.wire.messages.payload import encode
 
 log = logging.getLogger("wakugumi.runner")
 
-_SWEEP_S: Final = 1.0
+SWEEP_S: Final = 1.0
 _SWEEP_TURN_S: Final = 0.002
 """How long one removal may block the loop."""
 _BETWEEN_TURNS_S: Final = 0.01
@@ -61,7 +61,7 @@ class KeptJobs:
         twice is in two of them."""
         self._remains: deque[tuple[float, JobId]] = deque()
         """Interrupted jobs with the time of their removal, the next first."""
-        self._sweeper = loop.call_later(_SWEEP_S, self._sweep_and_repeat)
+        self._sweeper = loop.call_later(SWEEP_S, self._sweep_and_repeat)
 
     def close(self) -> None:
         self._sweeper.cancel()
@@ -167,10 +167,10 @@ class KeptJobs:
 
     def _sweep_and_repeat(self) -> None:
         try:
-            pause = _BETWEEN_TURNS_S if self.sweep() else _SWEEP_S
+            pause = _BETWEEN_TURNS_S if self.sweep() else SWEEP_S
         except Exception:
             log.exception("removal of finished jobs failed")
-            pause = _SWEEP_S
+            pause = SWEEP_S
         self._sweeper = self._loop.call_later(pause, self._sweep_and_repeat)
 
 

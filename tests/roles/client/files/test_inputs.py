@@ -38,7 +38,7 @@ def sent(request: Request) -> tuple[object, ...]:
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that were just written count as settled."""
-    monkeypatch.setattr(module, "_SETTLED_S", -1e6)
+    monkeypatch.setattr(module, "SETTLED_S", -1e6)
 
 
 @pytest.fixture

@@ -273,7 +273,7 @@ async def test_a_place_without_room_is_a_full_leader_and_offered_the_job_again(
     def full(self: FolderPlace, *rest: object) -> None:
         nonlocal tries
         tries += 1
-        if tries <= uploads._ROUNDS_MAX + 1:
+        if tries <= uploads.ROUNDS_MAX + 1:
             raise Refused("disk", "no room there")
         real(self, *rest)  # type: ignore[arg-type]
 
@@ -472,7 +472,7 @@ async def test_a_leader_that_asks_for_ever_is_not_answered_for_ever(
     monkeypatch.setattr(uploads, "RECONNECT_FIRST_S", 0.001)
     async with grid_with_place(tmp_path / "place") as (grid, peer, _leader):
         job = await grid.submit("p", files={"big.bin": big})
-        for _ in range(uploads._ROUNDS_MAX + 1):
+        for _ in range(uploads.ROUNDS_MAX + 1):
             misses(peer, (await submitted(peer)).msg_id, BIG)
         with pytest.raises(Refused, match="again and again"):
             await job

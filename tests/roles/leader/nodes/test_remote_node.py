@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 from tests.kit.a_leader import DEADLINE_S, Running, a_leader
 from tests.kit.certificates import make_certificates
 from tests.kit.fake_node import FakeNode, a_node
 from tests.kit.hostile_answers import ODD, answers
+from tests.kit.known_nodes import a_group, hand_in, known_to
 
-from wakugumi.adapters.blobs.place import FolderPlace, OnBytes
 from wakugumi.adapters.http import client
-from wakugumi.adapters.journal.journal import Journal
 from wakugumi.adapters.net.tls import client_context, server_context
 from wakugumi.core.backoff import parse_policies
 from wakugumi.core.ids import job_id_from_name
 from wakugumi.core.leader.admin.answers import explain
 from wakugumi.core.leader.admin.overview import worker_row
 from wakugumi.core.subject import worker_patterns
-from wakugumi.limits.units import MIB
-from wakugumi.roles.client.grid import Grid, connect
+from wakugumi.roles.client.grid import connect
 from wakugumi.roles.client.job import Job
-from wakugumi.roles.leader.files.blobs import LeaderBlobs
-from wakugumi.roles.leader.nodes import node_job, node_result, remote_node
+from wakugumi.roles.leader.nodes import node_job, remote_node
 from wakugumi.roles.leader.nodes.remote_node import NodeAt, RemoteNodes
 from wakugumi.wire.messages.job import JobLimits
-from wakugumi.wire.messages.references import BlobRef
 
 pytestmark = pytest.mark.anyio
 
@@ -43,34 +35,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_node, "NODE_POLL_S", 0.02)
     monkeypatch.setattr(remote_node, "backoff_s", lambda failures, _chance: min(0.02 * 2**failures, 0.2))
     monkeypatch.setattr(node_job, "NODE_AGAIN_S", 0.02)
-
-
-@asynccontextmanager
-async def known_to(leader: Running, *nodes: FakeNode, weights: tuple[int, ...] = ()) -> AsyncIterator[RemoteNodes]:
-    """The nodes become the leader's."""
-    at = [
-        NodeAt(node.url, worker_patterns(""), weight=weights[index] if weights else 1)
-        for index, node in enumerate(nodes)
-    ]
-    known = RemoteNodes(leader.leader.hub, leader.leader.blobs, at)
-    try:
-        yield known
-    finally:
-        await known.close()
-
-
-@asynccontextmanager
-async def a_group(*nodes: FakeNode, **options: object) -> AsyncIterator[tuple[Running, Grid]]:
-    async with (
-        a_leader(**options) as leader,
-        known_to(leader, *nodes),
-        connect(f"127.0.0.1:{leader.port}") as grid,
-    ):
-        yield leader, grid
-
-
-async def hand_in(grid: Grid, name: str | None = None, text: bytes = b"text", retries: int = 0) -> Job:
-    return await grid.submit("calc", args=["--fast", "in.txt"], files={"in.txt": text}, job_id=name, retries=retries)
 
 
 def why(leader: Running, job: Job) -> str:
@@ -88,14 +52,6 @@ async def test_a_job_runs_at_a_node_and_its_result_is_as_a_workers() -> None:
     (asked,) = node.asked
     assert asked.query == {"program": ["calc"], "arg": ["--fast", "in.txt"], "timeout": ["7.500000"]}
     assert b'filename="in.txt"' in asked.body
-
-
-@pytest.mark.spec("N2")
-async def test_a_failing_program_is_an_answer_and_not_asked_for_again() -> None:
-    async with a_node() as node, a_group(node) as (_, grid):
-        node.heads |= {"Waku-Status": "FAILED", "Waku-Exit-Code": "3", "Waku-Reason": "exit"}
-        result = await (await hand_in(grid))
-        assert (result.ok, result.reason, result.exit_code, len(node.began)) == (False, "exit", 3, 1)
 
 
 async def test_a_job_that_wants_to_be_retried_is_retried() -> None:
@@ -192,19 +148,6 @@ async def test_a_node_that_is_gone_when_a_job_comes_has_not_begun_it(monkeypatch
         assert [attempt.outcome for attempt in known.history] == ["ok"]
 
 
-@pytest.mark.spec("G1")
-async def test_a_node_that_runs_the_job_already_is_waited_for_there() -> None:
-    async with a_node() as node, a_group(node) as (leader, grid):
-        job_id = str(uuid4())
-        node.running.add(job_id)
-        job = await hand_in(grid, job_id)
-        await node.until(lambda node: len(node.asked) >= 3)
-        assert [bool(asked.body) for asked in node.asked[:3]] == [True, False, False], "its input is not sent again"
-        node.running.discard(job_id)
-        assert (await job).ok
-        assert leader.machine.jobs[next(iter(leader.machine.jobs))].attempts == 1
-
-
 @pytest.mark.spec("G4", "L4")
 async def test_a_node_that_is_not_there_is_no_attempt_and_it_is_found_when_it_comes() -> None:
     async with a_node() as node:
@@ -218,64 +161,6 @@ async def test_a_node_that_is_not_there_is_no_attempt_and_it_is_found_when_it_co
             assert (await job).ok
             known = next(iter(leader.machine.jobs.values()))
             assert known.attempts == 1
-
-
-@pytest.mark.spec("L4")
-async def test_a_connection_that_is_cut_while_a_job_runs_does_not_run_it_twice() -> None:
-    async with a_node() as node, a_group(node) as (leader, grid):
-        node.go.clear()
-        job = await hand_in(grid)
-        await node.until(lambda node: node.running)
-        node.hang_up()
-        await node.until(lambda node: len(node.asked) >= 3)
-        assert [bool(asked.body) for asked in node.asked[:3]] == [True, False, False]
-        node.go.set()
-        assert (await job).ok
-        assert len(node.began) == 1
-        assert next(iter(leader.machine.jobs.values())).attempts == 1
-
-
-@pytest.mark.parametrize("trick", ["cut", "cut-answer"])
-@pytest.mark.spec("L4")
-async def test_an_answer_that_is_cut_off_is_asked_for_again(trick: str) -> None:
-    async with a_node() as node, a_group(node) as (_, grid):
-        node.tricks.append(trick)
-        result = await (await hand_in(grid))
-        assert dict(result.files) == {"out": b"TEXT"}
-        assert len(node.began) == 1
-
-
-@pytest.mark.spec("L3", "L4")
-async def test_a_node_that_dies_with_a_job_loses_it_to_another_after_the_grace(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(remote_node, "REATTACH_GRACE_S", 0.1)
-    async with a_node() as dying, a_group(dying) as (leader, grid):
-        dying.go.clear()
-        job = await hand_in(grid)
-        await dying.until(lambda node: node.running)
-        await dying.stop()
-        async with a_node() as other, known_to(leader, other):
-            assert (await job).ok
-            assert other.began == [job.id]
-        known = next(iter(leader.machine.jobs.values()))
-        assert [attempt.outcome for attempt in known.history] == ["worker-lost", "ok"]
-        await dying.start()
-        await dying.until(lambda node: any(asked.method == "DELETE" for asked in node.asked))
-
-
-async def test_a_node_that_says_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_node, "SILENCE_MAX_S", 0.05)
-    monkeypatch.setattr(remote_node, "NODE_POLL_TIMEOUT_S", 0.05)
-    async with a_node() as node, a_group(node) as (leader, grid):
-        node.tricks.append("silent")
-        job = await hand_in(grid)
-        await node.until(lambda node: node.asked)
-        node.capacity = b"nonsense"
-        await leader.until(lambda machine: any("no capacity" in worker.rests for worker in machine.roster))
-        await node.until(lambda node: len(node.asked) >= 2)
-        node.capacity = None
-        assert (await job).ok
 
 
 async def test_a_node_that_hangs_loses_its_job_however_rarely_it_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,49 +229,6 @@ async def test_a_capacity_beyond_all_bounds_is_bounded() -> None:
             assert (await (await hand_in(grid))).ok
 
 
-@pytest.mark.spec("N2")
-@pytest.mark.parametrize(
-    ("status", "code", "reason"),
-    [(404, "unknown-program", "unknown-program"), (400, "bad-name", "bad-name"), (413, "too-big", "too-big")],
-)
-async def test_a_problem_that_no_other_node_would_solve_is_the_answer(status: int, code: str, reason: str) -> None:
-    async with a_node() as node, a_group(node) as (_, grid):
-        node.status = status, {"code": code, "detail": "why it is so"}
-        result = await (await hand_in(grid))
-        assert (result.ok, result.reason) == (False, reason)
-        assert "why it is so" in result.stderr
-
-
-@pytest.mark.spec("W6")
-async def test_a_timeout_is_the_answer_and_the_node_is_asked_once() -> None:
-    async with a_node() as node, a_group(node) as (leader, grid):
-        node.status = 504, {"code": "timeout", "detail": "it took too long"}
-        result = await (await hand_in(grid))
-        assert (result.ok, result.reason) == (False, "timeout")
-        assert [asked.method for asked in node.asked].count("POST") == 1
-        assert [attempt.outcome for attempt in next(iter(leader.machine.jobs.values())).history] == ["timeout"]
-
-
-@pytest.mark.parametrize(("status", "outcome"), [(507, "disk"), (418, "worker-error")])
-async def test_a_problem_that_may_pass_is_an_attempt(status: int, outcome: str) -> None:
-    async with a_node() as node, a_group(node) as (leader, grid):
-        node.status = status, {"code": outcome if status == 507 else "?"}
-        job = await hand_in(grid)
-        await leader.until(lambda machine: machine.lifecycle.backing_off)
-        node.status = None
-        assert (await job).ok
-        assert next(iter(leader.machine.jobs.values())).history[0].outcome == outcome
-
-
-async def test_an_answer_that_is_no_zip_is_no_result_but_an_attempt() -> None:
-    async with a_node() as node, a_group(node) as (leader, grid):
-        node.tricks.append("no-zip")
-        assert (await (await hand_in(grid))).ok
-        first, _ = next(iter(leader.machine.jobs.values())).history
-        assert first.outcome == "worker-error"
-        assert "no ZIP" in first.output
-
-
 @pytest.mark.spec("G1", "L3")
 @pytest.mark.parametrize("fault", ["500", "507", "no-zip", "cut"])
 async def test_a_sick_node_rests_and_does_not_eat_the_queue(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -422,41 +264,6 @@ async def test_one_that_was_sick_is_tried_with_one_job_at_a_time(monkeypatch: py
         assert all(result.ok for result in await asyncio.gather(*jobs))
 
 
-async def test_an_odd_head_is_no_reason_to_lose_a_result() -> None:
-    async with a_node() as node, a_group(node) as (_, grid):
-        node.tricks += ["odd-head"]
-        result = await (await hand_in(grid))
-        assert (result.ok, result.worker) == (True, "??")
-
-
-async def test_a_job_that_fails_by_a_bug_is_an_attempt_and_holds_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    result_of = node_job.result_of
-
-    async def broken(*_: object) -> None:
-        monkeypatch.setattr(node_job, "result_of", result_of)
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(node_job, "result_of", broken)
-    async with a_node() as node, a_group(node) as (leader, grid):
-        node.limit = 1
-        assert (await (await hand_in(grid))).ok
-        known = next(iter(leader.machine.jobs.values()))
-        assert [attempt.outcome for attempt in known.history] == ["worker-error", "ok"]
-
-
-@pytest.mark.spec("L10")
-async def test_a_cancelled_job_is_cancelled_at_its_node_and_its_slot_is_free() -> None:
-    async with a_node() as node, a_group(node) as (_, grid):
-        node.limit = 1
-        node.go.clear()
-        job = await hand_in(grid)
-        await node.until(lambda node: node.running)
-        await job.cancel()
-        await node.until(lambda node: any(asked.method == "DELETE" for asked in node.asked))
-        node.go.set()
-        assert (await (await hand_in(grid))).ok
-
-
 async def test_one_that_does_not_answer_a_cancel_is_polled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_node, "NODE_POLL_TIMEOUT_S", 0.1)
     async with a_node() as node, a_group(node) as (_, grid):
@@ -475,23 +282,6 @@ async def test_one_that_does_not_answer_a_cancel_is_polled_all_the_same(monkeypa
         assert (await (await hand_in(grid))).ok
 
 
-@pytest.mark.spec("C5")
-async def test_a_large_input_and_a_large_result_pass_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_result, "tempfile", None)
-    blobs = LeaderBlobs(FolderPlace(tmp_path / "blobs"), url="")
-    content = random.Random(1).randbytes(6 * MIB)
-    async with a_node() as node, a_group(node, blobs=blobs) as (_, grid):
-        node.files = lambda content: {"out": content[::-1]}
-        job = await grid.submit("calc", args=["in"], files={"in": content})
-        result = (await job).check()
-        assert not result.is_here
-        await asyncio.to_thread(result.extract, tmp_path / "out")
-        assert (tmp_path / "out" / "out").read_bytes() == content[::-1]
-        assert [path.name for path in (tmp_path / "out").iterdir()] == ["out"]
-        assert await asyncio.to_thread(lambda: result.stdout) == "printed\n"
-    assert list((tmp_path / "blobs" / ".incoming").iterdir()) == []
-
-
 @pytest.mark.spec("U8")
 async def test_a_job_that_sets_variables_goes_to_a_node_that_takes_them_and_to_no_other() -> None:
     async with a_node() as older, a_node() as newer, a_group(older, newer) as (leader, grid):
@@ -504,47 +294,6 @@ async def test_a_job_that_sets_variables_goes_to_a_node_that_takes_them_and_to_n
         assert (await job).ok
         assert [asked.query["env"] for asked in newer.asked if asked.method == "POST"] == [["NOTE=a=b & c", "SEED=7"]]
         assert not older.asked
-
-
-class Elsewhere:
-    """A place that is no folder of the leader's own, as an object store. It looks at what it is given."""
-
-    def __init__(self, there: FolderPlace) -> None:
-        self.there = there
-        self.url = there.url
-        self.has = there.has
-        self.fetch = there.fetch
-        self.remove = there.remove
-        self.modes: list[int] = []
-
-    def put(self, ref: BlobRef, source: Path, on_bytes: OnBytes = lambda _: None) -> None:
-        self.modes.append(source.stat().st_mode & 0o777)
-        self.there.put(ref, source, on_bytes)
-
-
-@pytest.mark.spec("O1")
-async def test_an_answer_on_its_way_to_an_object_store_is_for_no_other_user_to_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(node_result.tempfile, "tempdir", str(tmp_path))
-    place = Elsewhere(FolderPlace(tmp_path / "blobs"))
-    before = os.umask(0o022)
-    try:
-        async with a_node() as node, a_group(node, blobs=LeaderBlobs(place, url=place.url)) as (_, grid):
-            node.files = lambda _: {"out": random.Random(1).randbytes(6 * MIB)}
-            assert (await (await hand_in(grid))).ok
-    finally:
-        os.umask(before)
-    assert set(place.modes) == {0o600}
-
-
-async def test_busy_in_the_midst_of_a_large_input_is_heard(tmp_path: Path) -> None:
-    blobs = LeaderBlobs(FolderPlace(tmp_path / "blobs"), url="")
-    async with a_node() as node, a_group(node, blobs=blobs) as (leader, grid):
-        node.tricks.append("busy-early")
-        job = await grid.submit("calc", args=["in"], files={"in": bytes(8 * MIB)})
-        assert (await job).ok
-        assert next(iter(leader.machine.jobs.values())).attempts == 1
 
 
 @pytest.mark.spec("G1")
@@ -616,55 +365,6 @@ async def test_a_node_over_tls_is_asked_if_it_is_the_one_that_is_believed(tmp_pa
         await node.stop()
 
 
-@pytest.mark.spec("L7")
-async def test_a_leader_that_is_started_anew_asks_the_same_node_for_the_same_job(tmp_path: Path) -> None:
-    async with a_node() as node, a_node() as other:
-        node.go.clear()
-        journal = Journal.open(tmp_path / "state")
-        async with (
-            a_leader(journal=journal) as leader,
-            known_to(leader, node),
-            connect(f"127.0.0.1:{leader.port}", client_id="me") as grid,
-        ):
-            job = await hand_in(grid, "one")
-            await node.until(lambda node: node.running)
-        asked = len(node.asked)
-        async with (
-            a_leader(journal=Journal.open(tmp_path / "state")) as leader,
-            known_to(leader, other, node),
-            connect(f"127.0.0.1:{leader.port}", client_id="me") as grid,
-        ):
-            again = await hand_in(grid, "one")
-            await node.until(lambda node: len(node.asked) > asked)
-            assert not node.asked[asked].body, "it is asked for what it has"
-            node.go.set()
-            assert (await again).ok
-            known = next(iter(leader.machine.jobs.values()))
-            assert known.attempts == 1
-    assert (len(node.began), other.began) == (1, [])
-    assert job.id == again.id
-
-
-@pytest.mark.spec("L7")
-async def test_a_job_that_never_reached_its_node_is_sent_by_the_next_leader(tmp_path: Path) -> None:
-    async with a_node() as node:
-        node.tricks += ["silent"]
-        async with (
-            a_leader(journal=Journal.open(tmp_path / "state")) as leader,
-            known_to(leader, node),
-            connect(f"127.0.0.1:{leader.port}", client_id="me") as grid,
-        ):
-            await hand_in(grid, "one")
-            await node.until(lambda node: node.asked)
-        async with (
-            a_leader(journal=Journal.open(tmp_path / "state")) as leader,
-            known_to(leader, node),
-            connect(f"127.0.0.1:{leader.port}", client_id="me") as grid,
-        ):
-            assert (await (await hand_in(grid, "one"))).ok
-            assert len(node.began) == 1
-
-
 async def test_a_closed_leader_leaves_nothing_behind() -> None:
     async with a_node() as node, a_leader() as leader:
         async with known_to(leader, node), connect(f"127.0.0.1:{leader.port}") as grid:
@@ -711,32 +411,6 @@ async def test_whatever_nodes_do_every_job_has_its_answer_and_nothing_is_left(se
         assert not any(worker.jobs for worker in leader.machine.roster)
         for node in nodes:
             node.go.set()
-
-
-@pytest.mark.spec("G1")
-@pytest.mark.parametrize("status", ["200", "423", "500"])
-async def test_whatever_a_node_answers_to_a_job_the_job_ends(caplog: pytest.LogCaptureFixture, status: str) -> None:
-    """Every node is hostile once, and honest from then on."""
-    hostile = [*answers(f"{status} X".encode()).values(), *(ODD.values() if status == "200" else ())]
-    nodes = [FakeNode() for _ in hostile]
-    for node, answer in zip(nodes, hostile, strict=True):
-        node.limit = 1
-        node.raw = [answer]
-        await node.start()
-    try:
-        async with a_group(*nodes) as (leader, grid):
-            await leader.until(lambda machine: len(machine.roster.by_id) == len(nodes))
-            jobs = [await hand_in(grid, retries=3) for _ in hostile]
-            async with asyncio.timeout(60):
-                results = [await job for job in jobs]
-            assert all(result.ok for result in results)
-            asked = [node.polls for node in nodes]
-            for node, polls in zip(nodes, asked, strict=True):
-                await node.until(lambda node, polls=polls: node.polls > polls)  # type: ignore[misc]
-    finally:
-        for node in nodes:
-            await node.stop()
-    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
 
 
 @pytest.mark.spec("G1")

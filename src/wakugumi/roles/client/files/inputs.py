@@ -34,7 +34,7 @@ READ_IN_THREAD_BYTES: Final = 64 * 1024
 _READ_IN_THREAD_FILES: Final = 64
 _REMEMBERED_MAX: Final = 10_000
 """Files whose SHA-256 is remembered: some 300 bytes each."""
-_SETTLED_S: Final = 0.1
+SETTLED_S: Final = 0.1
 """A file written this recently may be written again with the same time stamp: clocks of file systems tick every 10 ms
 at worst. Its SHA-256 is not remembered."""
 
@@ -240,7 +240,7 @@ class InputContents:
             del self.readings[id(mark)]
         if _mark_of(real) != mark or ref.size != mark[2]:
             raise bad_request(f"the input {real} was changed while it was read")
-        if max(mark[3], mark[4]) < began - _SETTLED_S * 1e9:
+        if max(mark[3], mark[4]) < began - SETTLED_S * 1e9:
             with self._lock:
                 self._known[mark] = ref.sha256
                 if len(self._known) > _REMEMBERED_MAX:

@@ -38,7 +38,7 @@ log = logging.getLogger("wakugumi.client")
 
 NO_VARIABLES: Final = "not-supported"
 """Code of a leader that does not support variables."""
-_ROUNDS_MAX: Final = 10
+ROUNDS_MAX: Final = 10
 """A leader that asks this often for content that it got would ask for ever."""
 _TYPE_AT: Final = 4
 _ID_AT: Final = slice(5, 21)
@@ -226,7 +226,7 @@ class Uploads:
             held.asked_by, held.rounds = conn, 0
         held.conn = conn
         held.rounds += 1
-        if held.rounds > _ROUNDS_MAX:
+        if held.rounds > ROUNDS_MAX:
             self._leave(about, held)
             self._refuse(conn, about, Refused("no-blob", "the leader asks again and again for what it was given"))
             return

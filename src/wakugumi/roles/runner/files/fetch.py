@@ -46,7 +46,7 @@ from wakugumi.wire.messages.references import BlobRef
 
 log = logging.getLogger("wakugumi.fetching")
 
-_AGAIN_FIRST_S: Final = 0.1
+AGAIN_FIRST_S: Final = 0.1
 
 Then: TypeAlias = Callable[[BlobRef | Refused], None]
 
@@ -384,7 +384,7 @@ class Fetcher:
             code = "blob-broken" if error.why == "lied" else "worker-error"
             self._end(fetch, Refused(code, f"{fetch.need} could not be fetched: {error.text}"))
             return
-        wait_s = 0.0 if fetch.tries == 1 else min(_AGAIN_FIRST_S * 2 ** (fetch.tries - 2), FETCH_AGAIN_MAX_S)
+        wait_s = 0.0 if fetch.tries == 1 else min(AGAIN_FIRST_S * 2 ** (fetch.tries - 2), FETCH_AGAIN_MAX_S)
 
         def again() -> None:
             fetch.again = None

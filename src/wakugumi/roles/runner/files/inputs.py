@@ -37,7 +37,7 @@ log = logging.getLogger("wakugumi.supply")
 
 _PER_STOCK: Final = 5_000
 """Most contents and caches in one Stock: it must fit a frame, however long the ids of the caches are."""
-_SWEEP_S: Final = 60.0
+SWEEP_S: Final = 60.0
 """Seconds between two sweeps of the cache folder."""
 
 Then = Callable[[JobInputs | Refused], None]
@@ -90,7 +90,7 @@ class InputSupply:
         self._fetching = Fetcher(loop, folder, self._want, self._here)
         self._caches = WorkerCaches(folder, self._fetching, self._threads, self._here, self._changed)
         folder.on_gone = self._gone
-        self._sweeper = loop.call_later(_SWEEP_S, self._sweep)
+        self._sweeper = loop.call_later(SWEEP_S, self._sweep)
 
     # The connection.
 
@@ -214,7 +214,7 @@ class InputSupply:
                 self._threads.submit(self.folder.empty_trash)
         except Exception:
             log.exception("sweep of the cache failed")
-        self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
+        self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
 
     # Frames to the leader.
 

@@ -1,0 +1,14 @@
+"""A job for a node, as a line and as an HTTP request."""
+
+from __future__ import annotations
+
+from tests.kit.a_node import post
+from tests.kit.form import form
+
+
+def line(job: str, content: bytes = b"hello", name: str = "in.txt") -> bytes:
+    return f"JOB {job} {name} {len(content)}\n".encode() + content
+
+
+def run(job: str, content: bytes = b"hello", query: str = "") -> bytes:
+    return post(f"/run/{job}{query}", form(content))

@@ -1,0 +1,180 @@
+"""What is said between a machine and its leader? A real worker against a leader on a bare socket."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import socket
+from typing import Any
+
+import pytest
+from tests.kit.eventually import eventually
+from tests.kit.worker_bench import Bench
+from tests.kit.workers_leader import (
+    ASSIGN,
+    CACHE_ACK,
+    CACHE_PUT,
+    CREDIT,
+    FETCH,
+    HEARTBEAT,
+    HELLO_WORKER,
+    Connection,
+    WorkersLeader,
+    new_id,
+)
+
+from wakugumi.adapters.net.connect import adopt, dial
+from wakugumi.adapters.net.link import Link, LinkOwner
+from wakugumi.errors import Lost
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("quickly")]
+
+
+@pytest.mark.spec("C1", "F4")
+async def test_what_a_worker_does_not_know_is_ignored_and_what_it_cannot_do_is_answered(
+    leader: WorkersLeader, bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.worker(leader.address)
+    link = await leader.connection()
+    await link.expect(HELLO_WORKER)
+    await link.expect(CREDIT)
+    for kind in (200, 200, 5):
+        link.send(kind, b"whatever")
+    put = new_id()
+    link.send(CACHE_PUT, b'{"CacheId":"data-1","Entries":[]}', msg_id=put, subject="cache.put")
+    answer = await link.expect(CACHE_ACK)
+    assert (answer.corr_id, answer.subject, answer.json["Status"]) == (put, "cache.ack.data-1", "FAILED")
+    ignored = [line for line in caplog.messages if "ignored" in line]
+    assert len(ignored) == 2
+    assert "type=200" in ignored[0]
+    assert "Result" in ignored[1]
+    link.close()
+    again = await leader.connection()
+    again.send(200)
+    await eventually(lambda: len([line for line in caplog.messages if "type=200" in line]) == 2)
+
+
+@pytest.mark.spec("F3")
+async def test_garbage_from_the_leader_costs_the_connection_and_no_job(
+    leader: WorkersLeader, bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.worker(leader.address)
+    link = await leader.connection()
+    await link.welcome()
+    await link.expect(CREDIT)
+    job = new_id()
+    link.assign(job, "wait")
+    await bench.until_run()
+    link.send_raw(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    await link.ended()
+    assert len([line for line in caplog.messages if "not a frame" in line]) == 1
+    again = await leader.connection()
+    assert (await again.welcome())["Running"] == [base64.b64encode(job.bytes_le).decode()]
+    bench.gate.touch()
+    assert (await again.expect(CREDIT)).credit == 1
+    assert (await again.ack_of(job))["Status"] == "OK"
+
+
+@pytest.mark.spec("F9")
+async def test_an_assignment_without_an_id_ends_the_connection(leader: WorkersLeader, bench: Bench) -> None:
+    bench.worker(leader.address)
+    link = await leader.connection()
+    await link.welcome()
+    link.send(ASSIGN, b"{}")
+    await link.ended()
+    assert (await leader.connection()) is not link
+
+
+@pytest.mark.spec("L3")
+async def test_heartbeats_tell_the_load_and_silence_ends_the_connection(
+    leader: WorkersLeader, bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("wakugumi.core.runner.leader_line.HEARTBEAT_S", 0.05)
+    monkeypatch.setattr("wakugumi.core.runner.leader_line.SILENCE_MAX_S", 1.0)
+    bench.worker(leader.address)
+    link = await leader.connection()
+    await link.welcome()
+    await link.expect(CREDIT)
+    beat = await link.expect(HEARTBEAT)
+    assert 0 <= beat.json.get("Cpu", 0.0) <= 1
+    for _ in range(30):  # Longer than the silence that would end it.
+        link.send(HEARTBEAT)
+        await link.expect(HEARTBEAT)
+    await link.ended()
+    again = await leader.connection()
+    assert await again.welcome() == {}
+    assert any("no leader: nothing heard" in line for line in caplog.messages)
+
+
+@pytest.mark.spec("K6")
+async def test_it_dials_with_growing_pauses_until_a_leader_serves_it(
+    leader: WorkersLeader, bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wakugumi.roles.runner.leader_link.WORKER_RECONNECT_FIRST_S", 0.1)
+    tries = 0
+
+    async def dial_late(owner: LinkOwner) -> Link:
+        nonlocal tries
+        tries += 1
+        if tries <= 3:
+            raise Lost("not yet")
+        return await dial(leader.address, owner)
+
+    bench.worker(dial_late)
+    link = await leader.connection()
+    await link.welcome()
+    link.close()
+    await leader.connection()
+    pauses = [float(line.rpartition("retry_s=")[2]) for line in caplog.messages if "retry_s=" in line]
+    assert len(pauses) == 4
+    assert pauses[0] <= pauses[1] < pauses[2] > pauses[3]
+
+
+async def test_a_worker_can_serve_a_leader_in_the_same_process(bench: Bench) -> None:
+    ours, theirs = socket.socketpair()
+
+    async def hand_over(owner: LinkOwner) -> Link:
+        return await adopt(theirs, owner, trusted=True)
+
+    bench.worker(hand_over)
+    reader, writer = await asyncio.open_connection(sock=ours)
+    link = Connection(reader, writer)
+    await link.welcome()
+    await link.expect(CREDIT)
+    link.assign(job := new_id(), "count")
+    assert (await link.ack_of(job))["Status"] == "OK"
+    link.confirm(job)
+    await link.closed()
+
+
+async def test_a_row_to_fetch_that_is_not_of_ids_ends_the_connection(leader: WorkersLeader, bench: Bench) -> None:
+    bench.worker(leader.address)
+    link = await leader.connection()
+    await link.welcome()
+    await link.expect(CREDIT)
+    link.send(FETCH, bytes(15))
+    assert await link.ended() == []
+
+
+@pytest.fixture(autouse=True)
+def every_word(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+
+async def test_a_worker_dials_again_after_a_failure_that_nobody_foresaw(
+    leader: WorkersLeader, bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = bench.worker(leader.address)
+    link: Any = worker.station.link
+    dial, failures = link._dial, [RecursionError("nobody thought of this")]
+
+    async def fails_once(owner: object) -> object:
+        if failures:
+            raise failures.pop()
+        return await dial(owner)
+
+    link._dial = fails_once
+    await (await leader.connection()).expect(HELLO_WORKER)
+    assert not failures
+    assert 'task failed, restarts task="worker\'s connection" pause_s=0.5' in caplog.messages
