@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.kit.files_world import CLIENT, World, counts, file, put_of, sha, worker_id
+from tests.kit.files_world import World, counts, file, put_of, sha, worker_id
 
 from wakugumi.core.files import events as se
 from wakugumi.core.files.catalogue import CacheRecord
@@ -122,16 +122,6 @@ def test_an_old_worker_gets_the_content_if_it_fits_a_frame(world: World) -> None
     assert counts(summary) == (se.FAILED, 1, 0, 0, 1, 0)
     assert isinstance(summary, se.SendSummary)
     assert "does not fit a frame" in summary.failures[0][1]
-
-
-def test_a_client_that_left_is_told_nothing_and_the_workers_have_it_nevertheless(world: World) -> None:
-    world.join(1)
-    world.put(file("a"))
-    put = world.one()
-    world.hear(se.ClientWent(CLIENT))
-    world.answer(put)
-    world.silence()
-    assert world.machine.has_cache(worker_id(1), "data")
 
 
 def test_everything_is_bounded(world: World) -> None:

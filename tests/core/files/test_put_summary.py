@@ -102,3 +102,13 @@ def test_progress_is_told_while_it_changes(world: World) -> None:
     assert counts(world.one()) == (se.OK, 2, 2, 0, 0, 0)
     world.pass_time(10.0)
     world.silence()
+
+
+def test_a_client_that_left_is_told_nothing_and_the_workers_have_it_nevertheless(world: World) -> None:
+    world.join(1)
+    world.put(file("a"))
+    put = world.one()
+    world.hear(se.ClientWent(CLIENT))
+    world.answer(put)
+    world.silence()
+    assert world.machine.has_cache(worker_id(1), "data")

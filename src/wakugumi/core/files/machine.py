@@ -137,7 +137,7 @@ class FileDistribution:
             case WorkerWent():
                 self._went(event, now)
             case ClientWent():
-                self.puts.client_went(event.conn)
+                self.puts.running.client_went(event.conn)
             case QuestionAsked():
                 self._answer(event, now, out)
 
@@ -177,7 +177,7 @@ class FileDistribution:
         self.sources.wanted(event.conn, event.want, sha256, size, now, out, here=event.here, is_sure=is_sure)
 
     def _look_for_old(self, now: float, out: FilesStepBuilder) -> None:
-        for cache in self.shelf.expired(now, self.puts.is_busy):
+        for cache in self.shelf.expired(now, self.puts.running.is_busy):
             self.puts.drop(cache, out)
         self._alarms.set(now + _OLD_S, self._look_for_old)
 

@@ -1,9 +1,8 @@
-"""Which workers should have which cache, which have it, and what does the client receive?
+"""Which workers should have which cache, which have it, and which are asked for it?
 
 Every worker whose patterns overlap a cache's targets is asked to have the cache: when it is put, when names are added,
 and when the worker joins. Each worker is asked for a few caches at a time, again if it is silent, and later if it
-failed. A put is the tally of the answers (SPEC C1): one summary for the client, when all have answered, when enough
-workers have the cache, or when the put's time is over.
+failed. `put_summary` counts the answers for the client of a put.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from wakugumi.core.files.catalogue import CacheCatalogue, CacheRecord, fits_inli
 from wakugumi.core.files.events import (
     FAILED,
     OK,
-    PROGRESS,
     SKIPPED,
     FilesStepBuilder,
     PutAnswered,
@@ -27,7 +25,7 @@ from wakugumi.core.files.events import (
     Stocked,
     WorkerCame,
 )
-from wakugumi.core.files.put_summary import PutProgress
+from wakugumi.core.files.put_summary import PutProgress, RunningPuts
 from wakugumi.core.files.timers import Timers
 from wakugumi.core.files.worker_caches import PendingPut, PutTarget
 from wakugumi.core.ids import ConnId, WorkerId
@@ -45,7 +43,6 @@ from wakugumi.limits.files import (
     STOCK_GRACE_S,
 )
 
-_PROGRESS_S = 1.0
 _LATER_S = 0.01
 _ASK_BYTES = 4_096
 """Cost of one request to a worker, however small the manifest is."""
@@ -56,7 +53,7 @@ _NO_ID = bytes(16)
 
 
 class CachePlacement:
-    """All workers with their caches, and all puts under way."""
+    """All workers with their caches."""
 
     def __init__(
         self, shelf: CacheCatalogue, alarms: Timers, new_id: Callable[[], bytes], is_fetching: Callable[[ConnId], bool]
@@ -69,7 +66,7 @@ class CachePlacement:
         self._conns: dict[WorkerId, ConnId] = {}
         self._members: dict[str, dict[ConnId, PutTarget]] = {}
         """By cache id: the connected workers that should have the cache."""
-        self._puts: dict[tuple[ConnId, bytes], PutProgress] = {}
+        self.running = RunningPuts(alarms)
         self._by_target: PatternTree[dict[str, None]] = PatternTree()
         """The caches of each target, so that a joining worker is not compared with all caches."""
         self._ready: dict[str, dict[WorkerId, None]] = {}
@@ -97,10 +94,6 @@ class CachePlacement:
     def has_cache(self, worker: WorkerId, cache_id: str) -> bool:
         return worker in self.holders(cache_id)
 
-    def is_busy(self, cache_id: str) -> bool:
-        """Is a put of the cache under way?"""
-        return any(put.cache_id == cache_id for put in self._puts.values())
-
     # Workers.
 
     def came(self, event: WorkerCame, now: float, out: FilesStepBuilder) -> None:
@@ -125,7 +118,7 @@ class CachePlacement:
             members.pop(conn, None)
         for cache_id in target.has:
             self._ready.get(cache_id, {}).pop(target.worker, None)
-        if any(target.worker in put.waiting for put in self._puts.values()):
+        if self.running.waits_for(target.worker):
             self._alarms.set(now + PUT_GONE_S, partial(self._gone, target.worker, target.name))
 
     def conn_of(self, worker: WorkerId) -> ConnId | None:
@@ -168,12 +161,12 @@ class CachePlacement:
     # Clients.
 
     def asked(self, event: PutAsked, now: float, out: FilesStepBuilder) -> None:
-        if (event.conn, event.ask) in self._puts:
+        if (event.conn, event.ask) in self.running:
             return
         try:
-            if sum(conn == event.conn for conn, _ in self._puts) >= PUTS_PER_CLIENT_MAX:
+            if self.running.count(event.conn) >= PUTS_PER_CLIENT_MAX:
                 raise Refused("full", f"a client may have {PUTS_PER_CLIENT_MAX} puts under way", hint="")
-            going = self._shelf.put(event, now, self.is_busy, out)
+            going = self._shelf.put(event, now, self.running.is_busy, out)
         except Refused as no:
             out.do.append(SendSummary(event.conn, event.ask, event.cache_id, FAILED, no.message, code=no.code))
             return
@@ -192,11 +185,6 @@ class CachePlacement:
             self._consider(target, cache, now, out)
             self._send_due(target, now, out)
 
-    def client_went(self, conn: ConnId) -> None:
-        """The puts of this client end without a summary; the workers get the caches nevertheless."""
-        for key in [key for key in self._puts if key[0] == conn]:
-            self._close(key)
-
     def drop(self, cache: CacheRecord, out: FilesStepBuilder) -> None:
         self._shelf.drop(cache, out)
         self._forget(cache, out)
@@ -210,11 +198,7 @@ class CachePlacement:
 
     def check(self) -> None:
         """Asserts the invariants, after each step."""
-        for (conn, ask), put in self._puts.items():
-            assert (conn, ask) == (put.conn, put.ask)
-            assert put.sent == put.done + put.failed + put.silent + len(put.waiting)
-            assert not put.is_over, "a put that is over is under way"
-            assert put.cache_id in self._shelf.caches
+        self.running.check(self._shelf.caches)
         assert {target.worker: conn for conn, target in self._targets.items()} == self._conns
         for conn, target in self._targets.items():
             assert len(target.told) <= PUTS_PER_WORKER_MAX
@@ -380,38 +364,16 @@ class CachePlacement:
             self._send_due(target, now, out)
 
     def _gone(self, worker: WorkerId, name: str, _now: float, out: FilesStepBuilder) -> None:
-        if worker in self._conns:
-            return
-        for put in list(self._puts.values()):
-            if worker in put.waiting:
-                del put.waiting[worker]
-                put.fail(name, "its connection ended")
-                self._look(put, out)
+        if worker not in self._conns:
+            self.running.fail(worker, name, "its connection ended", out)
 
-    def _deadline(self, key: tuple[ConnId, bytes], put: PutProgress, _now: float, out: FilesStepBuilder) -> None:
-        if self._puts.get(key) is put:
-            put.alarm = 0
-            put.silent += len(put.waiting)
-            put.waiting.clear()
-            self._look(put, out)
-
-    def _tell(self, key: tuple[ConnId, bytes], put: PutProgress, now: float, out: FilesStepBuilder) -> None:
-        if self._puts.get(key) is not put:
-            return
-        summary = put.summary(PROGRESS)
-        if summary != put.told:
-            out.do.append(summary)
-            put.told = summary
-        self._alarms.set(now + _PROGRESS_S, partial(self._tell, key, put))
-
-    # The tally.
+    # Puts.
 
     def _begin(
         self, event: PutAsked, cache: CacheRecord, targets: list[PutTarget], now: float, out: FilesStepBuilder
     ) -> None:
         put = PutProgress(event, cache.names, len(targets))
         cache_id = cache.cache_id
-        key = event.conn, event.ask
         for target in targets:
             if target.has.get(cache_id) == cache.names:
                 put.skipped += 1
@@ -421,27 +383,17 @@ class CachePlacement:
             target.evicted.discard(cache_id)
             if cache_id not in target.told and target.stocked:
                 target.failed.pop(cache_id, None)
-        self._puts[key] = put
+        self.running.begin(put)
         for target in targets:
             self._consider(target, cache, now, out)
             if cache_id in target.due:
                 target.due = {cache_id: None, **target.due}
             self._send_due(target, now, out)
-        if self._puts.get(key) is put:
-            put.alarm = self._alarms.set(now + event.within_s, partial(self._deadline, key, put))
-            if put.progress:
-                self._alarms.set(now + _PROGRESS_S, partial(self._tell, key, put))
-            self._look(put, out)
+        self.running.start(put, event.within_s, now, out)
 
     def _settle(self, target: PutTarget, cache: CacheRecord, status: str, out: FilesStepBuilder) -> None:
         """Counts the worker for puts that wait for it, if it has enough names."""
-        has = target.has.get(cache.cache_id, 0)
-        for put in list(self._puts.values()):
-            if put.cache_id == cache.cache_id and target.worker in put.waiting and has >= put.names:
-                del put.waiting[target.worker]
-                put.ok += status == OK
-                put.skipped += status != OK
-                self._look(put, out)
+        self.running.settle(target.worker, cache.cache_id, target.has.get(cache.cache_id, 0), status, out)
 
     def _failed(
         self,
@@ -459,27 +411,8 @@ class CachePlacement:
         target.failed[cache_id] = count, message
         pause_s = min(PUT_RETRY_FIRST_S * 2 ** min(count - 1, 10), PUT_RETRY_MAX_S)
         self._alarms.set(now + pause_s, partial(self._retry, target.conn, cache_id))
-        for put in list(self._puts.values()):
-            if put.cache_id == cache_id and target.worker in put.waiting:
-                del put.waiting[target.worker]
-                if is_silent:
-                    put.silent += 1
-                else:
-                    put.fail(target.name, message)
-                self._look(put, out)
+        self.running.fail(target.worker, target.name, message, out, cache_id=cache_id, is_silent=is_silent)
         self._send_due(target, now, out)
-
-    def _look(self, put: PutProgress, out: FilesStepBuilder) -> None:
-        """Ends the put and sends its summary, once, if it is over."""
-        key = put.conn, put.ask
-        if put.is_over:
-            self._close(key)
-            out.do.append(put.end())
-
-    def _close(self, key: tuple[ConnId, bytes]) -> None:
-        put = self._puts.pop(key)
-        if put.alarm:
-            self._alarms.take_back(put.alarm)
 
     def _forget(self, cache: CacheRecord, out: FilesStepBuilder) -> None:
         """A cache was dropped or evicted."""
@@ -493,8 +426,4 @@ class CachePlacement:
         for target in self._targets.values():
             if target.forget(cache.cache_id) and target.blobs:
                 out.do.append(SendCacheDrop(target.conn, cache.cache_id))
-        for key, put in list(self._puts.items()):
-            if put.cache_id == cache.cache_id:
-                self._close(key)
-                text = "the cache was dropped"
-                out.do.append(SendSummary(put.conn, put.ask, put.cache_id, FAILED, text, code="no-cache"))
+        self.running.dropped(cache.cache_id, out)
