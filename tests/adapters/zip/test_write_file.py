@@ -16,6 +16,7 @@ import pytest
 
 from wakugumi.adapters.zip.extract import unpack
 from wakugumi.adapters.zip.read import Archive
+from wakugumi.adapters.zip.records import line_of
 from wakugumi.adapters.zip.write_file import FileZip
 from wakugumi.adapters.zip.write_memory import CHUNK_BYTES, TooBig, walk
 from wakugumi.limits.runner import ARCHIVE_DEFLATE_FROM_BYTES
@@ -168,13 +169,11 @@ def test_what_begins_beyond_4_gib_is_found(world: World) -> None:
 
 
 def test_sizes_and_places_beyond_4_gib_are_told_in_their_order(world: World) -> None:
-    (world.made / "a").write_text("")
-    (found,) = walk(world.folder, frozenset())
     with world.packed.open("wb") as file:
         file.seek(14 * GIB)
         writer = FileZip(file.fileno(), str(world.scratch), 1 << 40)
-        writer._list(found, b"both", 0x800, 0, (0, 33), 7, 5 * GIB, 6 * GIB, 8 * GIB)
-        writer._list(found, b"place", 0x800, 0, (0, 33), 7, 5, 6, 8 * GIB)
+        writer._list(line_of(b"both", 0o644, 0x800, 0, (0, 33), 7, 5 * GIB, 6 * GIB, 8 * GIB), 6 * GIB)
+        writer._list(line_of(b"place", 0o644, 0x800, 0, (0, 33), 7, 5, 6, 8 * GIB), 6)
         writer.finish()
         writer.close()
     told = [("both", 6 * GIB, 5 * GIB, 8 * GIB), ("place", 6, 5, 8 * GIB)]
@@ -187,13 +186,11 @@ def test_sizes_and_places_beyond_4_gib_are_told_in_their_order(world: World) -> 
 
 
 def test_a_long_list_of_entries_waits_on_the_disk(world: World) -> None:
-    (world.made / "a").write_text("")
-    (found,) = walk(world.folder, frozenset())
     with world.packed.open("wb") as file:
         writer = FileZip(file.fileno(), str(world.scratch), 1 << 40)
         before = len(os.listdir("/proc/self/fd"))
         for number in range(20_000):
-            writer._list(found, b"%0100d" % number, 0x800, 0, (0, 33), 0, 0, 0, 0)
+            writer._list(line_of(b"%0100d" % number, 0o644, 0x800, 0, (0, 33), 0, 0, 0, 0), 0)
         assert len(os.listdir("/proc/self/fd")) == before + 1
         writer.finish()
         writer.close()

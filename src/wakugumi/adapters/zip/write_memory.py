@@ -211,7 +211,8 @@ class Zip(ABC):
         size = len(content)
         head = LOCAL.pack(b"PK\3\4", VERSION, UTF8_FLAG, method, *when, crc, size, raw, len(name), 0)
         self._write(head + name + content)
-        self._list(found, name, UTF8_FLAG, method, when, crc, size, raw, at)
+        mode = found.status.st_mode & _MODE_MASK
+        self._list(line_of(name, mode, UTF8_FLAG, method, when, crc, size, raw, at), raw)
 
     def _in_pieces(self, found: FoundFile, size: int, pieces: Iterator[bytes]) -> None:
         """Sizes and checksum come after the content. The first piece decides whether deflating helps."""
@@ -233,22 +234,11 @@ class Zip(ABC):
             self._write(deflating.flush())
         length = self._at - start
         self._tell_sizes(crc, length, raw, at=at, large=large)
-        self._list(found, name, self.flags, method, when, crc, length, raw, at)
-
-    def _list(
-        self,
-        found: FoundFile,
-        name: bytes,
-        flags: int,
-        method: int,
-        when: tuple[int, int],
-        crc: int,
-        size: int,
-        raw: int,
-        at: int,
-    ) -> None:
         mode = found.status.st_mode & _MODE_MASK
-        self._write_line(line_of(name, mode, flags, method, when, crc, size, raw, at))
+        self._list(line_of(name, mode, self.flags, method, when, crc, length, raw, at), raw)
+
+    def _list(self, line: bytes, raw: int) -> None:
+        self._write_line(line)
         self._count += 1
         self.unpacked_bytes += raw
         if self._count > self.entries_max:

@@ -214,20 +214,9 @@ def _keep(folder: OutFolder, result: Result) -> bool:
     """False if its files could not be written; error.txt says why."""
     name = result.job_id
     folder.check_free(name)
-    record = Record(
-        key="",
-        job=result.job_id,
-        input="",
-        args=[],
-        status=result.status,
-        exit_code=result.exit_code,
-        reason=result.reason,
-        run_s=result.run_s,
-        worker=result.worker,
-    )
     transfer = ShownTransfer(result.archive_bytes)
     with closing(transfer):
-        done = folder.put(name, result, record, transfer.on_bytes)
+        done = folder.put(name, result, Record.of(result), transfer.on_bytes)
     if done.status != result.status or done.reason != result.reason:
         hint = hint_for(done.reason) or f"see {folder.path}/{name}/error.txt"
         say(colour("failed:", "red"), f"the files of {name} were not written ({done.reason}): {hint}")

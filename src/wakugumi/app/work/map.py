@@ -254,17 +254,8 @@ class Map:
     async def _ended(self, result: Result, tally: Tally, drawn: Bars | Lines) -> None:
         task = result.item
         assert isinstance(task, MapTask)
-        record = Record(
-            key=task.good_for,
-            job=result.job_id,
-            input=os.fsencode(task.source.path).decode(errors="replace"),
-            args=[os.fsencode(str(arg)).decode(errors="replace") for arg in task.args],
-            status=result.status,
-            exit_code=result.exit_code,
-            reason=result.reason,
-            run_s=result.run_s,
-            worker=result.worker,
-        )
+        source, *args = (os.fsencode(str(it)).decode(errors="replace") for it in (task.source.path, *task.args))
+        record = Record.of(result, task.good_for, source, args)
         if result.is_here:
             record = self._folder.put(task.source.out, result, record)
         else:

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import shutil
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -42,6 +43,11 @@ class Record(msgspec.Struct, frozen=True):
     reason: str
     run_s: float | None
     worker: str
+
+    @classmethod
+    def of(cls, result: Result, key: str = "", source: str = "", args: Sequence[str] = ()) -> Record:
+        ended = result.status, result.exit_code, result.reason, result.run_s, result.worker
+        return cls(key, result.job_id, source, list(args), *ended)
 
 
 class _Head(msgspec.Struct, frozen=True, gc=False):

@@ -195,11 +195,14 @@ class Submissions:
         expected = self._blobs.expected
         expected.name(blobs)
 
-        def found(missing: list[str]) -> None:
+        def is_awaited() -> bool:
             if looked_for not in self._looking:
-                return
+                return False
             self._looking.remove(looked_for)
-            if hub.peers.get(peer.conn) is not peer:
+            return hub.peers.get(peer.conn) is peer
+
+        def found(missing: list[str]) -> None:
+            if not is_awaited():
                 return
             if missing:
                 expected.ask(peer.conn, event.job, blobs)
@@ -209,10 +212,7 @@ class Submissions:
                 hub.drive.post(event)
 
         def failed(error: Exception) -> None:
-            if looked_for not in self._looking:
-                return
-            self._looking.remove(looked_for)
-            if hub.peers.get(peer.conn) is not peer:
+            if not is_awaited():
                 return
             if isinstance(event, ev.Submitted):
                 expected.settle(peer.conn, event.job)

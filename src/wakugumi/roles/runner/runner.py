@@ -281,7 +281,7 @@ class Runner:
             return
         try:
             place_other = None if inputs is None else inputs.place_at_once
-            directory.place(files, place_other if uploads is None else uploads.place_at_once(place_other))
+            directory.place(files, place_other if uploads is None else uploads.place(place_other, at_once=True))
         except NotLinked:
             run.directory = directory = self._folder.make(run.name)
             self._in_thread(run, place, launch)

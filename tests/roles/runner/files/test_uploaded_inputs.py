@@ -23,7 +23,7 @@ def no_link(*_: object, **__: object) -> None:
 
 def test_a_file_is_linked_and_then_has_one_name(tmp_path: Path, upload: Path) -> None:
     brought, there = UploadedInputs({"in": upload}), tmp_path / "there"
-    brought.place_at_once(None)("in", str(there), None)
+    brought.place(None, at_once=True)("in", str(there), None)
     assert there.stat().st_ino == upload.stat().st_ino
     brought.remove()
     brought.remove()
@@ -36,7 +36,7 @@ def test_where_no_link_can_be_made_a_copy_is_and_that_takes_a_thread(
     monkeypatch.setattr("os.link", no_link)
     brought, there = UploadedInputs({"in": upload}), tmp_path / "there"
     with pytest.raises(NotLinked):
-        brought.place_at_once(None)("in", str(there), None)
+        brought.place(None, at_once=True)("in", str(there), None)
     assert not there.exists()
     brought.place(None)("in", str(there), None)
     assert there.read_bytes() == b"content"
@@ -51,7 +51,7 @@ def test_what_was_not_brought_is_placed_by_others(upload: Path) -> None:
 
     brought = UploadedInputs({"in": upload})
     brought.place(others)("one", "/there/one", None)
-    brought.place_at_once(others)("two", "/there/two", None)
+    brought.place(others, at_once=True)("two", "/there/two", None)
     assert placed == [("one", "/there/one"), ("two", "/there/two")]
 
 

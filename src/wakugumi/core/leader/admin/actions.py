@@ -5,7 +5,6 @@ Questions that change nothing are answered in `answers`.
 
 from __future__ import annotations
 
-from wakugumi.core.ids import JobId, parse_job_id
 from wakugumi.core.leader.admin import answers, overview
 from wakugumi.core.leader.answer_records import Answer, CancelAnswer, DeadDoneAnswer
 from wakugumi.core.leader.events import QuestionAsked, SendAnswer, SendNo
@@ -52,17 +51,8 @@ class AdminActions:
         unknown: list[str] = []
         wanted = answers.parse_wanted(question.pattern)
         if question.jobs:
-            named: dict[JobId, JobRecord] = {}
-            for text in question.jobs:
-                try:
-                    job = self._leader.jobs.get(parse_job_id(text))
-                except ValueError:
-                    job = None
-                if job is None:
-                    unknown.append(text)
-                else:
-                    named[job.id] = job
-            matching = [job for job in named.values() if answers.is_wanted(job, question.client, wanted)]
+            named, unknown = answers.named(self._leader.jobs, question.jobs)
+            matching = [job for job in named if answers.is_wanted(job, question.client, wanted)]
         elif question.client or question.pattern:
             goes = self._leader.clients.is_forgettable
             found = self._leader.jobs.oldest_first(question.client, wanted)

@@ -5,7 +5,7 @@ Nothing here changes anything. Each reason is a sentence for a person, the decis
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from wakugumi.core.ids import JobId, Verdict, parse_job_id, show_job_id
@@ -212,22 +212,26 @@ def dead(leader: LeaderState, question: AskDead, now: float) -> DeadAnswer:
 def letters(leader: LeaderState, jobs: Sequence[str], pattern: str, reason: str) -> tuple[list[JobRecord], list[str]]:
     """The dead that all filters let through, and the ids that were named and are not among them. Raises Refused."""
     all_letters = leader.clients.dead.letters
-    found, unknown = list(all_letters.values()), []
-    if jobs:
-        named: dict[JobId, JobRecord] = {}
-        for text in jobs:
-            try:
-                job = all_letters.get(parse_job_id(text))
-            except ValueError:
-                job = None
-            if job is None:
-                unknown.append(text)
-            else:
-                named[job.id] = job
-        found = list(named.values())
+    found, unknown = named(all_letters, jobs) if jobs else (list(all_letters.values()), [])
     wanted = parse_wanted(pattern)
     found = [job for job in found if is_wanted(job, "", wanted)]
     return [job for job in found if not reason or last_outcome(job) == reason], unknown
+
+
+def named(known: Mapping[JobId, JobRecord], jobs: Sequence[str]) -> tuple[list[JobRecord], list[str]]:
+    """The known ones of these jobs, each once, and the ids that are not known."""
+    found: dict[JobId, JobRecord] = {}
+    unknown: list[str] = []
+    for text in jobs:
+        try:
+            job = known.get(parse_job_id(text))
+        except ValueError:
+            job = None
+        if job is None:
+            unknown.append(text)
+        else:
+            found[job.id] = job
+    return list(found.values()), unknown
 
 
 def letter(leader: LeaderState, text: str, now: float) -> LetterAnswer:

@@ -29,9 +29,9 @@ class UploadedInputs:
     def __init__(self, files: Mapping[str, Path]) -> None:
         self.files = files
 
-    def place(self, others: Place | None) -> Place:
+    def place(self, others: Place | None, *, at_once: bool = False) -> Place:
         """A function that places inputs, from any thread; `others` places inputs that were not uploaded. Raises
-        OSError."""
+        OSError; `at_once`, for the loop's thread, raises NotLinked instead of copying."""
 
         def place(name: str, path: str, folder: int | None) -> bool:
             source = self.files.get(name)
@@ -41,27 +41,13 @@ class UploadedInputs:
             try:
                 os.link(source, in_folder(path, folder), dst_dir_fd=folder)
             except OSError:
+                if at_once:
+                    raise NotLinked from None
                 file = os.open(source, READ)
                 try:
                     copy_file(file, in_folder(path, folder), 0o666, folder)
                 finally:
                     os.close(file)
-            return True
-
-        return place
-
-    def place_at_once(self, others: Place | None) -> Place:
-        """As `place`, for the loop's thread: raises NotLinked instead of copying."""
-
-        def place(name: str, path: str, folder: int | None) -> bool:
-            source = self.files.get(name)
-            if source is None:
-                assert others is not None
-                return others(name, path, folder)
-            try:
-                os.link(source, in_folder(path, folder), dst_dir_fd=folder)
-            except OSError:
-                raise NotLinked from None
             return True
 
         return place
