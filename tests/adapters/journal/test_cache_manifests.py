@@ -118,7 +118,7 @@ async def test_a_disk_that_does_not_take_it_is_tried_again(tmp_path: Path, caplo
         done = asyncio.Event()
         with caplog.at_level(logging.ERROR):
             manifests.commit([record("one")], done.set)
-            await eventually(lambda: "cannot be kept yet" in caplog.text)
+            await eventually(lambda: "cache not kept yet" in caplog.text)
         assert not done.is_set()
         folder.mkdir()
         async with asyncio.timeout(20):

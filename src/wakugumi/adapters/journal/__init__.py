@@ -1,1 +1,1 @@
-"""The leader's journal on disk: SQLite with one writer thread, its reader, its reserve, and how it is mended."""
+"""The leader's journal on disk: SQLite with one writer thread, its reader, its reserve, and its repair."""

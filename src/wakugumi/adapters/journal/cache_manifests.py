@@ -1,10 +1,10 @@
-"""Where are a leader's caches while it is away? One file for each of them: what is in it, and for whom.
+"""Where are a leader's caches on disk? In one file each, with their files and target workers.
 
-    <state>/caches/<cache id>.json        whole, or as it was before
-    <state>/caches/<cache id>.broken      what could not be read; nobody looks at it again
+    <state>/caches/<cache id>.json        complete, or the previous version
+    <state>/caches/<cache id>.broken      unreadable, and never used again
 
-A thread of its own writes, in order. If the disk does not take something it is tried again each second, and what
-depends on it waits: a cache of which a client has heard that it is there must be there after a restart.
+A thread of its own writes them in order. A failed write is repeated each second, and later steps wait: a cache that was
+confirmed to a client must exist after a restart.
 """
 
 from __future__ import annotations
@@ -35,24 +35,23 @@ log = logging.getLogger("wakugumi.caches")
 _RETRY_S: Final = 1.0
 _SUFFIX: Final = ".json"
 _SCRATCH: Final = ".scratch"
-"""One thread writes, so one name will do; no cache id begins with a dot."""
+"""Name of the file being written: there is one thread, and no cache id begins with a dot."""
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What stands in such a file."""
+    """Content of such a file."""
 
     cache: str
     version: str
     targets: list[str]
     pinned: bool
     created: float
-    """By the wall clock: it must mean something after a restart."""
+    """By the wall clock, which stays valid after a restart."""
     files: list[CacheFile]
 
 
 class Manifests:
-    """The keeper of a leader's files machine. Its calls are made in the loop's thread, and `done` is called
-    there."""
+    """The keeper of a leader's cache machine. Calls and callbacks are made in the loop's thread."""
 
     def __init__(self, folder: Path) -> None:
         """Raises ConfigError if the folder cannot be used."""
@@ -68,7 +67,7 @@ class Manifests:
         self._thread = threading.Thread(target=self._write_all, name="waku-manifests", daemon=True)
 
     def load(self) -> Iterator[KeepCache]:
-        """All that is there. A file that cannot be read is set aside, with a log line."""
+        """All kept caches. An unreadable file is renamed, with a log line."""
         now = time.time()
         for name in sorted(os.listdir(self.folder)):
             if not name.endswith(_SUFFIX):
@@ -77,7 +76,7 @@ class Manifests:
             try:
                 yield _read(path, name.removesuffix(_SUFFIX), now)
             except (OSError, ValueError, WakugumiError) as error:
-                log.error("the cache of %s is lost, for it cannot be read (%s): put it again", path, error)
+                log.error("cache lost, put it again path=%s: %s", path, error)
                 with contextlib.suppress(OSError):
                     os.replace(path, f"{path.removesuffix(_SUFFIX)}.broken")
 
@@ -90,12 +89,12 @@ class Manifests:
         return self._open == 0
 
     def commit(self, records: Sequence[SpreadKeep], done: Callable[[], None] | None, *, patient: bool = False) -> None:
-        del patient  # Nothing is gained by waiting: a cache is put now and then.
+        del patient  # A wait gains nothing, as puts of caches are rare.
         self._open += 1
         self._queue.put((records, done))
 
     async def close(self) -> None:
-        """What was given is written, unless the disk does not take it."""
+        """Write all records first, unless the disk rejects them."""
         self._closing.set()
         self._queue.put(None)
         if self._thread.is_alive():
@@ -115,24 +114,24 @@ class Manifests:
             for record in records:
                 if not self._write_surely(record):
                     return
-            with contextlib.suppress(RuntimeError):  # The loop has ended: nobody waits any more.
+            with contextlib.suppress(RuntimeError):  # The loop has ended.
                 self._loop.call_soon_threadsafe(self._done, done)
 
     def _write_surely(self, record: SpreadKeep) -> bool:
-        """False if we are to end, and it is not written."""
+        """False if closed before it was written."""
         has_failed = False
         while True:
             try:
                 self._write(record)
             except OSError as error:
                 if not has_failed:
-                    log.error("the cache %s cannot be kept yet: %s", record.cache_id, error.strerror or error)
+                    log.error("cache not kept yet cache=%s: %s", record.cache_id, error.strerror or error)
                 has_failed = True
                 if self._closing.wait(_RETRY_S):
                     return False
             else:
                 if has_failed:
-                    log.info("the cache %s is kept now", record.cache_id)
+                    log.info("cache kept now cache=%s", record.cache_id)
                 return True
 
     def _write(self, record: SpreadKeep) -> None:
@@ -159,10 +158,10 @@ def _read(path: str, cache_id: str, now: float) -> KeepCache:
     with open(path, "rb") as file:
         manifest = read_json(file.read(), Manifest)
     if manifest.cache != check_cache_id(cache_id):
-        raise ValueError(f"it is about {manifest.cache[:80]!r}")
+        raise ValueError(f"it is a manifest of {manifest.cache[:80]!r}")
     check_file_names(file.name for file in manifest.files)
     if not all(is_sha256(file.sha256) and file.size >= 0 for file in manifest.files):
-        raise ValueError("a hash or a size is none")
+        raise ValueError("a hash or a size is invalid")
     targets = tuple(kept_pattern(target) for target in manifest.targets)
     age_s = max(now - manifest.created, 0.0)
     return KeepCache(cache_id, manifest.version, tuple(manifest.files), targets, manifest.pinned, age_s)

@@ -1,11 +1,11 @@
-"""Is there room for what must be kept, and what if there is not?
+"""Is there disk space for the journal, and what happens without it?
 
-A leader or gateway whose disk is full must still write down how the jobs end that it has accepted. So it owns a file of
-nothing, the reserve, which it gives up on that day; and it says that room is short well before.
+A leader or gateway with a full disk must still record how its accepted jobs end. It therefore owns a file of filler
+bytes, the reserve, which it deletes on that day; and it reports a shortage well before.
 
-Room is what is free on the disk, and what is free inside the journal's file: removed leaves leave their pages there. So
-a disk that the journal itself has filled is not short any more once its jobs are gone. But a commit goes to the
-write-ahead log first, beside the file, and for that the disk itself must have some.
+Space is free on the disk, and inside the journal's file, where removed leaves leave pages. A disk filled by the journal
+itself is thus no longer short once its jobs are gone. But a commit goes first to the write-ahead log beside the file,
+for which the disk itself needs space.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from wakugumi.limits.journal import JOURNAL_FREE_MIN_BYTES, JOURNAL_RESERVE_BYTE
 from wakugumi.limits.units import MIB
 
 LOOK_S: Final = 1.0
-"""How often the disk is asked: others use it too, but nobody fills 64 MiB much faster."""
+"""Seconds between two looks at the disk: other programs use it too, but rarely fill 64 MiB much faster."""
 BESIDE_MIN_BYTES: Final = 2 * JOURNAL_RESERVE_BYTES
-"""What must be free on the disk itself: a write-ahead log that is late to be written back, and a large commit in it."""
+"""Least free space on the disk itself: for a late write-ahead log with a large commit in it."""
 SURPLUS_BYTES: Final = 2 * JOURNAL_SLACK_BYTES
 KEPT_BYTES: Final = JOURNAL_SLACK_BYTES
-"""What is free inside is given back to the disk if it is more than the former and than half of the file, all but the
-latter: as much as that comes and goes with the garbage that a journal may hold, and would only be taken again."""
+"""Free space inside the file above SURPLUS_BYTES and half of the file is returned to the disk, except KEPT_BYTES: about
+that much comes and goes with a journal's garbage, and would soon be needed again."""
 _RESERVE_NAME: Final = "reserve"
 
 
 class DiskRoom:
-    """The room on one folder's disk. Used by one thread at a time."""
+    """The space on one folder's disk. Used by one thread at a time."""
 
     def __init__(self, folder: Path, free_bytes: Callable[[], int] | None = None) -> None:
         self._path = folder / _RESERVE_NAME
@@ -42,28 +42,29 @@ class DiskRoom:
         self.low = False
 
     def make_way(self) -> None:
-        """Before anything is opened: to open a journal takes a little room, and after a crash more."""
+        """Call before the journal is opened: opening needs a little space, after a crash more."""
         if self._free_bytes() < JOURNAL_RESERVE_BYTES:
             self.give_up_reserve()
 
     def prepare(self, use: Use) -> None:
-        """Once it is open. Without room for the reserve it starts all the same, and says that room is short."""
+        """Call after the journal is opened. Without space for the reserve the journal starts, but reports a
+        shortage."""
         self.low = self._is_short(use, 1) or not self._make_reserve()
 
     def is_time(self, now: float) -> bool:
-        """To ask the disk anew."""
+        """Whether a look at the disk is due."""
         return now >= self._look_at
 
     def look(self, now: float, use: Use) -> None:
-        """Ask the disk."""
+        """Measure the free space."""
         self._look_at = now + LOOK_S
         if not self.low:
             self.low = self._is_short(use, 1)
-        elif not self._is_short(use, 2):  # with a gap, or it would flip with every job
+        elif not self._is_short(use, 2):  # A larger threshold, or it would flip with every job.
             self.low = not self._make_reserve()
 
     def surplus_bytes(self, use: Use) -> int:
-        """What of the room inside is better given back to the disk."""
+        """Free bytes inside the file that should be returned to the disk."""
         if use.free_bytes > SURPLUS_BYTES and use.free_bytes > use.file_bytes // 2:
             return use.free_bytes - KEPT_BYTES
         if not self.low:
@@ -71,7 +72,7 @@ class DiskRoom:
         return min(use.free_bytes, max(0, 2 * BESIDE_MIN_BYTES - self._free_bytes()))
 
     def give_up_reserve(self) -> None:
-        """The disk is full: what was set aside for this is free now."""
+        """Delete the reserve, because the disk is full."""
         self.low = True
         try:
             self._path.unlink(missing_ok=True)
@@ -83,7 +84,7 @@ class DiskRoom:
         return free < times * BESIDE_MIN_BYTES or free + use.free_bytes < times * JOURNAL_FREE_MIN_BYTES
 
     def _make_reserve(self) -> bool:
-        """Of random bytes: some file systems leave out zeros, and pack what repeats within a few hundred KiB."""
+        """Write random bytes: some file systems skip zeros, or compress repeats within a few hundred KiB."""
         try:
             there = os.stat(self._path)
             if there.st_size == JOURNAL_RESERVE_BYTES and there.st_blocks * 512 >= JOURNAL_RESERVE_BYTES:

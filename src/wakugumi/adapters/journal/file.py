@@ -1,14 +1,14 @@
 """What is a journal on disk, and can this one be used?
 
-A folder with four things in it, the leader's alone:
+A folder with four things in it, used by one leader only:
 
-    journal.sqlite          one table, `log`: a row is a leaf, which is all that one step of the leader had to keep
-    journal.sqlite-wal      what was committed and is not in the former yet; it belongs to it, and so does `-shm`
-    lock                    held, as is the folder itself, by the leader that uses it; its process id stands in it
-    reserve                 room for the day when the disk is full (`adapters/journal/disk_reserve.py`)
+    journal.sqlite          one table, `log`: a row is a leaf, with all records of one step of the leader
+    journal.sqlite-wal      commits that are not in journal.sqlite yet; it belongs to it, and so does `-shm`
+    lock                    locked, like the folder itself, by the leader that uses it; holds its process id
+    reserve                 space for the day when the disk is full (`adapters/journal/disk_reserve.py`)
 
-Leaves are numbered without gaps, and each has a checksum over its number, its time and its content: SQLite finds a page
-that is no page, this finds a page that is not ours. Every error of SQLite's is put into our own words here.
+Leaves are numbered without gaps. Each has a checksum over its number, its time and its content: SQLite finds a damaged
+page, the checksum also finds a valid page of other content. Every error of SQLite is translated here.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ from wakugumi.limits.units import KIB, MIB
 
 try:
     from isal.isal_zlib import crc32
-except ImportError:  # the same sum, ten times slower
+except ImportError:  # The same checksum, ten times slower.
     from zlib import crc32
 
 FILE_NAME: Final = "journal.sqlite"
 LOCK_NAME: Final = "lock"
 NEW_NAME: Final = f"{FILE_NAME}.new"
-"""What a repair has made, until it takes the place of the damaged one (`adapters/journal/maintenance.py`)."""
+"""Output of a repair until it replaces the damaged file (`adapters/journal/maintenance.py`)."""
 APPLICATION_ID: Final = 0x57616B75
-"""`Waku`: by this a journal is told from every other file of SQLite's."""
+"""`Waku`: distinguishes a journal from other SQLite files."""
 MIGRATIONS: Final = (
     (
         "CREATE TABLE log(number INTEGER PRIMARY KEY, written_at REAL, crc INTEGER, records BLOB)",
         "CREATE TABLE stretch(filler BLOB)",
     ),
 )
-"""What makes version n of version n - 1, in order; the version of a file is `PRAGMA user_version`."""
+"""Statements that make version n from version n - 1, in order; `PRAGMA user_version` is the version of a file."""
 VERSION: Final = len(MIGRATIONS)
 PAGE_BYTES: Final = 4 * KIB
-"""SQLite's, and what a commit writes at least."""
+"""Page size of SQLite, and the least that a commit writes."""
 BUSY_TIMEOUT_S: Final = 5.0
-"""How long to wait for another process that looks at the file: nobody holds it for longer than a moment."""
+"""How long to wait for another process that reads the file: it locks it only for a moment."""
 
 SQL_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
-"""What the module `sqlite3` raises: the latter for an error message that quotes what is damaged."""
+"""Exceptions of the module `sqlite3`; UnicodeDecodeError for a message that quotes damaged bytes."""
 
 _WAL_KEPT_BYTES: Final = 32 * MIB
-"""The write-ahead log grows while someone looks at the file for long; afterwards it is cut to this."""
+"""The write-ahead log grows during a long read; afterwards it is cut to this."""
 _PROBE_NAME: Final = "probe"
 _PROBE_BYTES: Final = 256 * KIB
 _MAGIC: Final = b"SQLite format 3\0"
@@ -70,24 +70,24 @@ _decode: Final = msgspec.msgpack.Decoder(list[LeaderKeep]).decode
 
 
 class Leaf(NamedTuple):
-    """All that one step kept."""
+    """All records of one step."""
 
     number: int
     written_at: float
-    """Wall clock, for showing ages only: clocks step."""
+    """By the wall clock, only to show ages: the clock may step."""
     records: list[LeaderKeep]
 
 
 class Use(NamedTuple):
-    """What the file takes of the disk."""
+    """Disk space of the file."""
 
     file_bytes: int
     free_bytes: int
-    """Of these: what leaves that were removed have left, and new ones will take."""
+    """Space of removed leaves inside the file, reused by new ones."""
 
 
 class Damaged(ConfigError):
-    """Something in the file is not what was written. `leaf` is its number, 0 if it cannot be told."""
+    """The content of the file is not what was written. `leaf` is the number of the damaged leaf, 0 if unknown."""
 
     def __init__(self, path: Path, what: str, leaf: int = 0) -> None:
         super().__init__(
@@ -99,7 +99,7 @@ class Damaged(ConfigError):
 
 
 def lock(folder: Path) -> FolderLock:
-    """A state folder is used by one leader. Raises ConfigError."""
+    """Lock a state folder for one leader. Raises ConfigError."""
     try:
         return FolderLock(str(folder), LOCK_NAME, patient=True)
     except FolderInUse as held:
@@ -112,13 +112,13 @@ def lock(folder: Path) -> FolderLock:
 
 
 def holder(folder: Path) -> int:
-    """The process that uses this folder: 0 if there is none, -1 if it is not known which."""
+    """Id of the process that uses this folder: 0 if there is none, -1 if unknown."""
     pid = holder_of(str(folder), LOCK_NAME)
     return 0 if pid is None else pid or -1
 
 
 def make_folder(folder: Path) -> None:
-    """The state folder, for this user alone. Raises ConfigError."""
+    """Make the state folder, accessible only to this user. Raises ConfigError."""
     try:
         if not folder.is_dir():
             folder.mkdir(mode=0o700, parents=True)
@@ -130,7 +130,7 @@ def make_folder(folder: Path) -> None:
 
 
 def open_to_write(path: Path, factory: type[sqlite3.Connection]) -> sqlite3.Connection:
-    """The journal, made or brought up to this version if need be. Raises ConfigError."""
+    """Open the journal; create or migrate it if necessary. Raises ConfigError."""
     if path.with_name(NEW_NAME).exists():
         raise ConfigError(
             f"a repair of the journal {path} was interrupted", f"finish it with `waku store repair {path.parent}`"
@@ -141,7 +141,7 @@ def open_to_write(path: Path, factory: type[sqlite3.Connection]) -> sqlite3.Conn
     except OSError as error:
         raise folder_unusable(path, error) from None
     try:
-        # It is used by one thread after the other, and statements are whole transactions unless we say otherwise.
+        # Several threads use it, one after the other; each statement is a transaction unless one is begun.
         base = sqlite3.connect(
             path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, factory=factory
         )
@@ -155,7 +155,7 @@ def open_to_write(path: Path, factory: type[sqlite3.Connection]) -> sqlite3.Conn
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """For looking only, also while a leader in another process writes. Raises ConfigError."""
+    """Open it for reading, also while a leader in another process writes. Raises ConfigError."""
     try:
         _check_start(path)
     except FileNotFoundError:
@@ -168,10 +168,10 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 
 
 def open_beside(path: Path, factory: type[sqlite3.Connection]) -> sqlite3.Connection:
-    """The same for the process that has it open to write. Raises ConfigError.
+    """As `open_to_read`, for the process that has it open for writing. Raises ConfigError.
 
-    SQLite alone may open the file here: whoever closes a file lets go of all locks that its process has on it, and the
-    writer's is what keeps others from removing the write-ahead log.
+    Here only SQLite may open the file: closing a file releases all locks that its process has on it, and the writer's
+    lock keeps other processes from removing the write-ahead log.
     """
     try:
         base = sqlite3.connect(
@@ -193,11 +193,11 @@ def open_beside(path: Path, factory: type[sqlite3.Connection]) -> sqlite3.Connec
 
 
 def check_identity(base: sqlite3.Connection, path: Path) -> int:
-    """The version of this journal, 0 for a new one. Raises ConfigError if it is something else, and leaves it alone."""
+    """The version of this journal, 0 for a new one. Raises ConfigError if it is another file, which stays unchanged."""
     application: int = base.execute("PRAGMA application_id").fetchone()[0]
     version: int = base.execute("PRAGMA user_version").fetchone()[0]
     if application != APPLICATION_ID:
-        # A leader that was killed while it made the file leaves one with nothing in it.
+        # A leader that was killed while it created the file leaves an empty one.
         if application or version or base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise _foreign(path)
         return 0
@@ -210,7 +210,7 @@ def check_identity(base: sqlite3.Connection, path: Path) -> int:
 
 
 def file_use(base: sqlite3.Connection) -> Use:
-    """It costs next to nothing: both stand on the first page. Raises sqlite3.Error."""
+    """Costs next to nothing: all values are on the first page. Raises sqlite3.Error."""
     pages, free, size = (
         base.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
     )
@@ -218,10 +218,10 @@ def file_use(base: sqlite3.Connection) -> Use:
 
 
 def read_leaves(base: sqlite3.Connection, path: Path) -> Iterator[Leaf]:
-    """All that is kept, the oldest first, one at a time. Raises Damaged.
+    """All leaves, the oldest first, one at a time. Raises Damaged.
 
-    The table as a whole is checked before: leaves that are missing at an end leave no gap. That costs less than half
-    of what it costs to read them.
+    The whole table is checked first, because leaves missing at an end leave no gap. The check costs less than half of
+    the reading.
     """
     expected = 0
     if damage := structure_damage(base):
@@ -238,9 +238,9 @@ def read_leaves(base: sqlite3.Connection, path: Path) -> Iterator[Leaf]:
 
 
 def read_leaf(base: sqlite3.Connection, path: Path, number: int) -> Leaf:
-    """One of them. Raises ConfigError."""
+    """Raises ConfigError."""
     try:
-        # All rows, so that the statement ends: one that waits for its next row would hold the write-ahead log.
+        # All rows, so that the statement ends: an open one would keep the write-ahead log from being written back.
         rows = base.execute("SELECT number, written_at, crc, records FROM log WHERE number = ?", (number,)).fetchall()
     except SQL_ERRORS as error:
         raise file_unusable(path, error) from None
@@ -250,7 +250,7 @@ def read_leaf(base: sqlite3.Connection, path: Path, number: int) -> Leaf:
 
 
 def structure_damage(base: sqlite3.Connection) -> str:
-    """The first that SQLite itself finds wrong; empty if nothing is."""
+    """The first damage found by SQLite itself; empty if there is none."""
     try:
         found = base.execute("PRAGMA integrity_check(1)").fetchone()[0]
     except SQL_ERRORS as error:
@@ -284,7 +284,7 @@ def decode_leaf(path: Path, row: tuple[object, object, object, object]) -> Leaf:
 
 
 def decode_anyway(records: object) -> list[LeaderKeep]:
-    """What can be made out of a damaged leaf; it must not be trusted."""
+    """Readable records of a damaged leaf; not to be trusted."""
     try:
         return _decode(records) if isinstance(records, bytes) else []
     except (msgspec.MsgspecError, ValueError):
@@ -300,7 +300,7 @@ def payloads_of(records: Iterable[LeaderKeep]) -> dict[JobId, bytes]:
 
 
 def folder_unusable(path: Path, error: OSError) -> ConfigError:
-    """What the system says about the folder or a file in it, in our words."""
+    """An error of the system about the folder or a file in it as a ConfigError."""
     if error.errno in {errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP}:
         return ConfigError(
             f"{path} cannot be used for the leader's state: a file, link or folder is where it must not be",
@@ -318,12 +318,12 @@ def folder_unusable(path: Path, error: OSError) -> ConfigError:
 
 
 def file_unusable(path: Path, error: Exception) -> ConfigError:
-    """What SQLite says about the file, in our words."""
+    """An error of SQLite about the file as a ConfigError."""
     if isinstance(error, UnicodeDecodeError):
-        return Damaged(path, "what SQLite says of it is no text")
+        return Damaged(path, "SQLite's message about it is not text")
     if is_full(error, path.parent):
         return ConfigError(f"there is no room on the disk of {path}", "free some, and start again")
-    match getattr(error, "sqlite_errorcode", 0) & 0xFF:  # without its finer points
+    match getattr(error, "sqlite_errorcode", 0) & 0xFF:  # The primary code without its details.
         case sqlite3.SQLITE_CORRUPT:
             return Damaged(path, str(error))
         case sqlite3.SQLITE_NOTADB:
@@ -340,8 +340,8 @@ def file_unusable(path: Path, error: Exception) -> ConfigError:
 
 
 def is_full(error: Exception, folder: Path) -> bool:
-    """Is it only room that is missing? SQLite says so of a full disk. Of the file `-shm` it says it in another way, and
-    of a quota that is used up not at all: a write failed, and why is for us to find out."""
+    """Whether only space is missing. SQLite reports a full disk, and with another code for `-shm`, but not an exhausted
+    quota: there a write fails, and the reason must be found out."""
     code: int = getattr(error, "sqlite_errorcode", 0)
     if code == sqlite3.SQLITE_IOERR_WRITE:
         return not _has_room(folder)
@@ -349,8 +349,8 @@ def is_full(error: Exception, folder: Path) -> bool:
 
 
 def _has_room(folder: Path) -> bool:
-    """Does a file of our own find room here? Only an answer that is about room is a no. Random bytes, for some file
-    systems leave out zeros; and flushed, for some look at the quota only then."""
+    """Whether a probe file can be written; only errors about space count. Its bytes are random, as some file systems
+    skip zeros, and synced, as some check the quota only then."""
     path = folder / _PROBE_NAME
     try:
         with open(path, "wb", buffering=0, opener=_open_own) as file:
@@ -369,7 +369,7 @@ def _open_own(path: str, flags: int) -> int:
 
 
 def _check_start(path: Path) -> None:
-    """SQLite would take a file of a few bytes for an empty one of its own. Raises ConfigError, OSError."""
+    """SQLite would treat a foreign file of a few bytes as empty. Raises ConfigError, OSError."""
     with open(path, "rb") as file:
         start = file.read(len(_MAGIC))
     if start not in {b"", _MAGIC}:
@@ -383,14 +383,14 @@ def _foreign(path: Path) -> ConfigError:
 
 
 def _migrate(base: sqlite3.Connection, version: int) -> None:
-    # Before all else, as it is settled with the first page: room that is not needed any more can be given back. It
-    # costs a page per commit, and saves more when leaves are removed, as their pages need not be read.
+    # First, as the first page settles it: unneeded space can be returned to the disk. This costs a page per commit, and
+    # saves more when leaves are removed, as their pages need not be read.
     base.execute("PRAGMA auto_vacuum = INCREMENTAL")
     base.execute("PRAGMA journal_mode = WAL")
     base.execute("PRAGMA synchronous = FULL")
     base.execute("PRAGMA wal_autocheckpoint = 0")
     base.execute(f"PRAGMA journal_size_limit = {_WAL_KEPT_BYTES}")
-    # Some builds of SQLite write zeros over all that is deleted, which makes every job cost its bytes once more.
+    # Some builds of SQLite overwrite deleted content with zeros, which would write the bytes of each job once more.
     base.execute("PRAGMA secure_delete = OFF")
     if version == VERSION:
         return

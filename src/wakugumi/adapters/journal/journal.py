@@ -1,12 +1,13 @@
-"""How does what a leader must keep get to the disk before anyone hears of it? (SPEC L7)
+"""How do a leader's records get to disk before any peer sees their effects? (SPEC L7)
 
     loop's thread      commit ──► queue ─────────────► done, in order
-    writer's thread               └─► one transaction ─┘        all that waits shares one: group commit
-    reader's thread    load ────► one leaf ──────────► done     with a connection of its own, past the writer
+    writer's thread               └─► one transaction ─┘        for all waiting entries: group commit
+    reader's thread    load ────► one leaf ──────────► done     with its own connection, past the writer
 
-One statement is one transaction, so the writer gives up Python's lock once, is in the disk's hands, and takes it once.
-Nothing is reported as done that is not on disk: a full disk is waited for, any other error is the end (`on_failure`),
-because after a failed fsync nobody knows what the disk has. Nor is a payload reported as gone that could not be read.
+One statement is one transaction, so the writer releases Python's lock once per transaction, for the time of the disk.
+Entries are reported as done only when they are on disk: a full disk is waited for, and any other error ends the journal
+(`on_failure`), because after a failed fsync the state of the disk is unknown. A payload that could not be read is never
+reported as missing.
 """
 
 from __future__ import annotations
@@ -50,18 +51,18 @@ __all__ = ["Journal", "Leaf"]
 log = logging.getLogger("wakugumi.journal")
 
 LINGER_S: Final = 0.05
-"""How long a leaf that nobody waits for may wait for company: each commit costs the disk a flush."""
+"""How long a leaf without `done` may wait for others: each commit costs the disk a flush."""
 PATIENT_S: Final = 0.002
-"""The same if somebody waits who is in no hurry."""
+"""How long a leaf of a patient caller may wait for others."""
 LINGER_BYTES_MAX: Final = 256 * KIB
 SLOW_S: Final = 5.0
-"""A commit that takes longer is worth a word: to all who wait the leader seems to hang."""
+"""A commit that takes longer is reported: the leader seems to hang."""
 
 _SPECIAL: Final = frozenset({KeepWhole, DropLeaves})
 
 
 class Journal:
-    """The leader's journal. All of it is called, and calls back, in the loop's thread."""
+    """The leader's journal. All calls and callbacks are made in the loop's thread."""
 
     @classmethod
     def open(
@@ -72,7 +73,7 @@ class Journal:
         reader_factory: type[sqlite3.Connection] = sqlite3.Connection,
         free_bytes: Callable[[], int] | None = None,
     ) -> Journal:
-        """Make the folder if need be, and take it for this process. Raises ConfigError."""
+        """Make the folder if necessary, and lock it for this process. Raises ConfigError."""
         make_folder(folder)
         with ExitStack() as undo:
             held = lock(folder)
@@ -116,13 +117,13 @@ class Journal:
         self._lingering_bytes = 0
         self._linger: asyncio.TimerHandle | None = None
         self._patient = False
-        """Somebody waits for what lingers."""
+        """A caller waits for the lingering entries."""
         self._slow_timer: asyncio.TimerHandle | None = None
         self._progress_at = 0.0
-        """When something was committed last, or there was something to commit again."""
-        self._look_at = 0.0
+        """Time of the last commit, or of the first entry since the journal was idle."""
+        self._check_at = 0.0
         self._stalled = False
-        """It was said that nothing is committed."""
+        """`on_stalled` was called with a reason."""
         self._entries_waiting = 0
         self._bytes_waiting = 0
         self._loading: Counter[int] = Counter()
@@ -130,17 +131,17 @@ class Journal:
         self._drop_leaf = 0
         self._drop_before = 0
         self.behind = False
-        """More waits for the disk than is good: whoever feeds us should pause."""
+        """Too much waits for the disk: callers should pause."""
         self._shut = False
         self._failed = False
 
     @property
     def idle(self) -> bool:
-        """Nothing lingers, waits or is being written."""
+        """Whether no entry lingers, waits or is being written."""
         return not self._entries_waiting and not self._lingering
 
     def leaves(self) -> Iterator[Leaf]:
-        """All that is kept, the oldest first, one at a time. Raises ConfigError."""
+        """All leaves, the oldest first, one at a time. Raises ConfigError."""
         with closing(open_beside(self.path, sqlite3.Connection)) as base:
             yield from read_leaves(base, self.path)
 
@@ -152,8 +153,8 @@ class Journal:
         on_behind: Callable[[bool], None] | None = None,
         on_stalled: Callable[[str], None] | None = None,
     ) -> None:
-        """From now on it can be written to. `on_failure` is called once, and then nothing is done any more.
-        `on_stalled` is told why nothing was committed for some seconds, and with "" that commits go on.
+        """Start to accept commits. After `on_failure`, which is called once, nothing is done any more. `on_stalled`
+        gets the reason after some seconds without a commit, and "" when commits continue.
 
         Raises ConfigError.
         """
@@ -167,10 +168,10 @@ class Journal:
         self._reader.start()
 
     def commit(self, records: Sequence[LeaderKeep], done: Done | None, *, patient: bool = False) -> None:
-        """Keep these, as the next leaf, and call `done` once they and all before are safe.
+        """Keep these records as the next leaf, and call `done` once they and all earlier ones are safe.
 
-        Without `done` nobody waits, and they may linger to go with the next; for a `patient` one not quite as long.
-        Without records it only asks.
+        Without `done` they may linger to share the next commit; with `patient` for a shorter time. Without records,
+        `done` is only called once all earlier ones are safe.
         """
         assert self._loop is not None
         if self._shut:
@@ -197,15 +198,15 @@ class Journal:
             self._linger = self._loop.call_later(PATIENT_S if self._patient else LINGER_S, self._send)
 
     def load(self, leaf: int, jobs: Sequence[JobId], done: Loaded) -> None:
-        """Read these jobs' payloads from a leaf. What is damaged is missing in the answer, and logged."""
+        """Read these jobs' payloads from a leaf. Damaged ones are missing in the answer, and logged."""
         assert self._reader is not None
         self._loading[leaf] += 1
         self._reader.queue.put((leaf, jobs, done))
 
     async def close(self) -> None:
-        """Commit what lingers, write all back, and let go of the folder.
+        """Commit all entries, write the log back, and release the folder.
 
-        If the disk is full still, what it did not take is given up: nobody was told that it is safe.
+        If the disk is still full, unwritten entries are given up: they were never reported as safe.
         """
         if self._writer is not None and self._reader is not None:
             self._send()
@@ -226,13 +227,13 @@ class Journal:
     def _entry(self, records: Sequence[LeaderKeep], done: Done | None) -> WriterItem:
         content: bytes | Sequence[LeaderKeep] = encode_records(records)
         weight = len(content) + PAGE_BYTES
-        if not _SPECIAL.isdisjoint(map(type, records)):  # at a fortieth of a microsecond per record
+        if not _SPECIAL.isdisjoint(map(type, records)):  # Takes a fortieth of a microsecond per record.
             for record in records:
                 if isinstance(record, DropLeaves):
                     self._drop_leaf, self._drop_before = self.next_leaf, record.before
                 elif isinstance(record, KeepWhole) and isinstance(record.payload, int):
                     content = records
-                    weight += record.checksum >> 32  # the size of what is to be fetched
+                    weight += record.checksum >> 32  # The size of the payload to be copied.
         return WriterItem(self.next_leaf, time.time(), content, weight, done)
 
     def _send(self, entry: WriterItem | None = None) -> None:
@@ -258,25 +259,25 @@ class Journal:
             self._on_behind(True)
 
     def _watch(self, after_s: float) -> None:
-        """Only this thread can tell that the disk has the other one. While there is work it looks every few seconds."""
+        """Look for a stall in some seconds: only this thread can notice that the disk blocks the writer."""
         assert self._loop is not None
-        self._look_at = time.monotonic() + after_s
-        self._slow_timer = self._loop.call_later(after_s, self._look_for_stall)
+        self._check_at = time.monotonic() + after_s
+        self._slow_timer = self._loop.call_later(after_s, self._check_for_stall)
 
-    def _look_for_stall(self) -> None:
+    def _check_for_stall(self) -> None:
         self._slow_timer = None
         if self._writer is None or not self._entries_waiting or self._stalled:
             return
         now = time.monotonic()
-        if now - self._look_at > SLOW_S:
-            self._progress_at = now  # This process itself stood still: that says nothing about the disk.
+        if now - self._check_at > SLOW_S:
+            self._progress_at = now  # This process itself was suspended, so the disk may be fine.
         waited_s = now - self._progress_at
         if waited_s < SLOW_S:
             self._watch(SLOW_S - waited_s)
             return
         self._stalled = True
         why = "the journal's disk is full" if self._writer.waits_for_room else "the journal's disk does not answer"
-        log.error("nothing was committed for %.0f s: %s (%s)", waited_s, why, self.path)
+        log.error("nothing was committed path=%s seconds=%.0f: %s", self.path, waited_s, why)
         self._on_stalled(why)
 
     def _written(self, entries: Sequence[WriterItem]) -> None:
@@ -284,7 +285,7 @@ class Journal:
             return
         if self._stalled:
             self._stalled = False
-            log.warning("commits go on after %.0f s (%s)", time.monotonic() - self._progress_at, self.path)
+            log.warning("commits go on path=%s seconds=%.0f", self.path, time.monotonic() - self._progress_at)
             self._on_stalled("")
         self._entries_waiting -= len(entries)
         if self._entries_waiting:
@@ -310,10 +311,10 @@ class Journal:
         self._drop()
 
     def _drop(self) -> None:
-        """Remove old leaves, once what replaces them is safe and everyone who asked for something in them has it.
+        """Remove old leaves once their replacements are safe and no load needs them.
 
-        What was decided before is performed before: `done` was called for all that stands before the record, and so
-        every load that may still need the old leaves is known. If it is killed before, the leaves stay for a while.
+        All earlier decisions were performed before this one, because `done` was called for all records before it; so
+        every load that may need the old leaves is known. After a crash the leaves stay for a while.
         """
         before = self._drop_before
         if not before or self._safe_leaf < self._drop_leaf or self._writer is None:

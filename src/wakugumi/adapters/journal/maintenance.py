@@ -1,11 +1,11 @@
-"""Is a journal sound, and how is one copied or mended? For whoever looks after a leader (`waku store`).
+"""Is a journal intact, and how is it copied or repaired? For operators of a leader (`waku store`).
 
-Looking and copying disturb no leader that runs. Mending needs the folder for itself, and destroys nothing: what can be
-read goes into a new file, under the numbers it had, and the damaged one is put aside.
+Checking and copying do not disturb a running leader. A repair needs the folder for itself, and destroys nothing:
+readable leaves go into a new file, with their numbers, and the damaged file is renamed.
 
-    journal.sqlite.part ──complete──► journal.sqlite.new ──the old one is aside──► journal.sqlite
+    journal.sqlite.part ──complete──► journal.sqlite.new ──the old one is renamed──► journal.sqlite
 
-A leader does not start while a `.new` is there: it could take the journal for one that is only missing.
+A leader does not start while a `.new` exists, because it could take the journal for a missing one.
 """
 
 from __future__ import annotations
@@ -59,56 +59,55 @@ _SIDE_FILES: Final = ("-wal", "-shm")
 
 
 class JobCounts(msgspec.Struct):
-    """How many jobs a journal has, by what is to be done with them."""
+    """Number of jobs in a journal, by state."""
 
     queued: int = 0
     running: int = 0
     finished: int = 0
     undelivered: int = 0
-    """Of the finished: nobody has taken the result."""
+    """Finished jobs whose result was not delivered."""
     dead: int = 0
-    """Of the finished: they used up their attempts."""
+    """Finished jobs that used up their attempts."""
 
 
 class JournalReport(msgspec.Struct):
-    """What was found in a journal."""
+    """Findings about a journal."""
 
     path: str
     leader: int
-    """The process that uses it now: 0 if there is none, -1 if it is not known which."""
+    """Id of the process that uses it now: 0 if there is none, -1 if unknown."""
     leaves: int
-    """That can be read."""
+    """Number of readable leaves."""
     lost_leaves: list[int]
     emptied_leaves: int
-    """Of those that can be read: an earlier repair put them where a damaged one had been."""
+    """Readable leaves that an earlier repair put in the place of damaged ones."""
     jobs: JobCounts
     lost_jobs: list[str]
-    """Those that the journal speaks of without having their request. What stood in lost leaves alone is not among them:
-    nobody can say."""
+    """Jobs whose records the journal has without their request. Jobs that were only in lost leaves are unknown."""
     file_bytes: int
     free_bytes: int
-    """Of the file: what it can take without growing."""
+    """Free space inside the file."""
     damage: str
-    """The first that was found; empty if there is none."""
+    """The first damage found; empty if there is none."""
 
 
 class Repair(msgspec.Struct):
-    """What became of a damaged journal."""
+    """Outcome of a repair."""
 
     found: JournalReport
     aside: str
-    """Where the damaged one is now; empty if it was sound, and was left alone."""
+    """Path of the damaged file now; empty if the journal was intact, and is unchanged."""
 
 
 def check(folder: Path) -> JournalReport:
-    """Look at all of it, also while a leader uses it. Raises ConfigError if there is nothing to look at."""
+    """Check all of a journal, also while a leader uses it. Raises ConfigError if there is none."""
     report = _look(folder / FILE_NAME)
     report.leader = holder(folder)
     return report
 
 
 def backup(folder: Path, target: Path) -> int:
-    """Copy it as it is at one moment, also while a leader uses it; returns the bytes. Raises ConfigError."""
+    """Copy a journal as of one moment, also while a leader uses it; returns the bytes. Raises ConfigError."""
     path = folder / FILE_NAME
     part = target.with_name(f"{target.name}.part")
     with contextlib.closing(open_to_read(path)) as base:
@@ -119,7 +118,7 @@ def backup(folder: Path, target: Path) -> int:
             try:
                 with contextlib.closing(sqlite3.connect(part, isolation_level=None)) as copy:
                     base.backup(copy)
-                os.link(part, target)  # unlike a rename it takes nobody's place
+                os.link(part, target)  # Unlike a rename, a link never replaces a file.
                 sync_folder(target.absolute().parent)
             finally:
                 part.unlink()
@@ -137,7 +136,7 @@ def backup(folder: Path, target: Path) -> int:
 
 
 def repair(folder: Path) -> Repair:
-    """Keep what is readable, put the damaged file aside. Raises ConfigError, and then the journal is as it was."""
+    """Keep the readable leaves, and rename the damaged file. Raises ConfigError with the journal unchanged."""
     path, part, new = (folder / name for name in (FILE_NAME, _PART_NAME, NEW_NAME))
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}", "name the folder that the leader was given with --state DIR")
@@ -165,7 +164,7 @@ def repair(folder: Path) -> Repair:
 
 
 class _JournalFold:
-    """What all leaves together say about each job."""
+    """The state of each job according to all leaves."""
 
     def __init__(self) -> None:
         self._state: dict[JobId, str] = {}
@@ -228,7 +227,7 @@ def _look(path: Path) -> JournalReport:
     lost: list[int] = []
     with contextlib.closing(open_to_read(path)) as base:
         try:
-            base.execute("BEGIN")  # one moment, however long it takes to look
+            base.execute("BEGIN")  # The state of one moment, however long this takes.
             damage = structure_damage(base)
             for leaf in salvage(base, path):
                 fold.add(leaf)
@@ -246,7 +245,7 @@ def _look(path: Path) -> JournalReport:
 
 
 def _copy_readable(path: Path, target: Path) -> None:
-    """A leaf that cannot be read becomes an empty one, so that the numbers have no gap."""
+    """Copy all leaves; an unreadable leaf becomes an empty one, so that the numbers have no gap."""
     for side in ("", *_SIDE_FILES):
         target.with_name(target.name + side).unlink(missing_ok=True)
     try:
@@ -267,7 +266,8 @@ def _copy_readable(path: Path, target: Path) -> None:
 
 
 def _exchange(folder: Path) -> str:
-    """The damaged file steps aside, with what belongs to it, and the new one takes its place; returns where it is."""
+    """Rename the damaged file with its side files, and put the new one in its place; returns the damaged file's
+    path."""
     path = folder / FILE_NAME
     name = time.strftime("damaged-%Y%m%dT%H%M%SZ", time.gmtime())
     again = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))

@@ -1,7 +1,7 @@
-"""How are the payloads that are not in memory brought back? One thread, with a connection of its own.
+"""How are payloads loaded that are not in memory? By one thread with its own connection.
 
-A payload that is missing in the answer is gone for good, and its job with it. So only what was read, and is damaged or
-not there, is missing. What could not be read is tried again for a while, and then the process ends: nothing is lost.
+A payload missing in the answer is lost for good, and its job with it. Only a payload that was read and is damaged or
+absent is therefore missing. Other errors are retried for a while, and then the process ends, so that no job is lost.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ log = logging.getLogger("wakugumi.journal")
 
 LOADED_LEAVES: Final = 4
 LOADED_BYTES_MAX: Final = 32 * MIB
-"""Leaves that the reader keeps decoded: the jobs of one are asked for in small bites, one after the other."""
+"""Decoded leaves that the reader keeps: the jobs of one leaf are loaded in several small requests."""
 PATIENCE_S: Final = 10.0
-"""How long to try: too many open files, or too little memory, pass; a disk that is gone does not."""
+"""How long to retry: a shortage of open files or memory passes, a lost disk does not."""
 
 Loaded: TypeAlias = Callable[[dict[JobId, bytes]], None]
 
 
 class LeafReader(threading.Thread):
-    """Answers what is asked of single leaves."""
+    """Loads payloads from single leaves."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class LeafReader(threading.Thread):
         on_loaded: Callable[[int, Loaded, dict[JobId, bytes]], None],
         on_failure: Callable[[JournalError], None],
     ) -> None:
-        """Opens the file, while there are few who could have taken the means for it. Raises ConfigError."""
+        """Opens the file at once, while few others use descriptors and memory. Raises ConfigError."""
         super().__init__(name="journal reader", daemon=True)
         self.queue: SimpleQueue[tuple[int, Sequence[JobId], Loaded] | None] = SimpleQueue()
         self.closing = threading.Event()
@@ -61,34 +61,34 @@ class LeafReader(threading.Thread):
 
     def run(self) -> None:
         try:
-            while (asked := self.queue.get()) is not None:
-                leaf, jobs, done = asked
-                payloads = self._insist(leaf)
+            while (request := self.queue.get()) is not None:
+                leaf, jobs, done = request
+                payloads = self._load_patiently(leaf)
                 if payloads is None:
                     return
-                self._tell(self._on_loaded, leaf, done, {job: payloads[job] for job in jobs if job in payloads})
+                self._call_in_loop(self._on_loaded, leaf, done, {job: payloads[job] for job in jobs if job in payloads})
         except Exception as error:
-            log.critical("the journal %s cannot be read: %s", self._path, error, exc_info=surprise(error))
-            self._tell(self._on_failure, failure(self._path, "read", error))
+            log.critical("journal not readable path=%s: %s", self._path, error, exc_info=surprise(error))
+            self._call_in_loop(self._on_failure, failure(self._path, "read", error))
         finally:
-            self._let_go()
+            self._close_base()
 
-    def _insist(self, leaf: int) -> dict[JobId, bytes] | None:
-        """What is in this leaf. None if it was closed before it could be read. Raises what is in the way for long."""
+    def _load_patiently(self, leaf: int) -> dict[JobId, bytes] | None:
+        """Payloads of this leaf. None if closed before they could be read. Raises a lasting error."""
         until = time.monotonic() + PATIENCE_S
         pause_s = RETRY_FIRST_S
         while True:
             try:
                 return self._payloads(leaf)
             except Damaged as damaged:
-                log.error("leaf %d cannot be read: %s", leaf, damaged)
+                log.error("leaf damaged leaf=%d: %s", leaf, damaged)
                 return {}
-            except Exception as error:  # whatever it is, it says nothing about the jobs
+            except Exception as error:  # No error here says anything about the jobs.
                 if time.monotonic() + pause_s > until:
                     raise
                 if pause_s == RETRY_FIRST_S:
-                    log.warning("leaf %d cannot be read for now, and is tried again: %s", leaf, error)
-            self._let_go()
+                    log.warning("leaf not readable, is tried again leaf=%d: %s", leaf, error)
+            self._close_base()
             if self.closing.wait(pause_s):
                 return None
             pause_s = min(2 * pause_s, RETRY_MAX_S)
@@ -110,12 +110,12 @@ class LeafReader(threading.Thread):
             del self._bytes[oldest]
         return found
 
-    def _let_go(self) -> None:
+    def _close_base(self) -> None:
         base, self._base = self._base, None
         if base is not None:
             with suppress(sqlite3.Error):
                 base.close()
 
-    def _tell(self, function: Callable[..., None], *args: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+    def _call_in_loop(self, function: Callable[..., None], *args: object) -> None:
+        with suppress(RuntimeError):  # The loop is closed.
             self._loop.call_soon_threadsafe(function, *args)

@@ -1,7 +1,7 @@
-"""What can still be read of a damaged journal? Every leaf that is what was written, and a word about each other one.
+"""Which leaves of a damaged journal can still be read? All whose checksum is right; others are reported.
 
-It goes along the table as SQLite has it, and where that is broken asks for each leaf by its number. Nothing is believed
-that does not fit its checksum, the numbers at both ends least of all.
+The leaves are read in the order of SQLite's table and, where that is broken, one by one by their numbers. Content
+without the right checksum is not trusted, least of all the numbers at both ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from wakugumi.adapters.journal.file import SQL_ERRORS, Damaged, Leaf, decode_any
 from wakugumi.core.leader.journal.entries import LeaderKeep
 
 _LOST_IN_A_ROW_MAX: Final = 10_000
-"""Leaves that are looked for beyond the last that was found, where the file does not say how many there are."""
+"""Leaves that are tried beyond the last one found, if the file does not tell how many there are."""
 _SELECT: Final = "SELECT number, written_at, crc, records FROM log"
 
 
@@ -24,11 +24,11 @@ class LostLeaf(NamedTuple):
     number: int
     why: str
     records: list[LeaderKeep]
-    """What can still be made out of it; not to be trusted."""
+    """Readable records; not to be trusted."""
 
 
 def salvage(base: sqlite3.Connection, path: Path) -> Iterator[Leaf | LostLeaf]:
-    """Every leaf between the first and the last that can be found, readable or not, in order."""
+    """Every leaf between the first and the last one found, readable or not, in order."""
     first, last = _ends(base, path)
     number = first
     while number <= last:
@@ -36,7 +36,7 @@ def salvage(base: sqlite3.Connection, path: Path) -> Iterator[Leaf | LostLeaf]:
             for row in base.execute(f"{_SELECT} WHERE number BETWEEN ? AND ? ORDER BY number", (number, last)):
                 leaf = _read(path, row)
                 if leaf.number < number or (leaf.number > number and isinstance(leaf, LostLeaf)):
-                    break  # a number that cannot be believed
+                    break  # A number that cannot be trusted.
                 for skipped in range(number, leaf.number):
                     yield _read_one(base, path, skipped)
                 number = leaf.number + 1
@@ -52,17 +52,17 @@ def salvage(base: sqlite3.Connection, path: Path) -> Iterator[Leaf | LostLeaf]:
 
 
 def _ends(base: sqlite3.Connection, path: Path) -> tuple[int, int]:
-    """The first and the last leaf; (1, 0) if none can be found."""
+    """Numbers of the first and the last leaf; (1, 0) if none is found."""
     first, last = _end(base, path, "ASC"), _end(base, path, "DESC")
     if not first and not last:
         return 1, 0
-    return first or _feel(base, path, last, -1), last or _feel(base, path, first, 1)
+    return first or _try_on(base, path, last, -1), last or _try_on(base, path, first, 1)
 
 
 def _end(base: sqlite3.Connection, path: Path, order: str) -> int:
-    """The number of the outermost leaf; 0 if none is sound, or the way there is damaged.
+    """The number of the outermost leaf; 0 if no leaf is intact, or the table is damaged before one.
 
-    A damaged one's own number is not believed: it is told by how many lie between it and the first that is sound.
+    The number of a damaged leaf is not trusted: it follows from its distance to the first intact one.
     """
     outwards = -1 if order == "ASC" else 1
     with contextlib.suppress(*SQL_ERRORS):
@@ -73,8 +73,8 @@ def _end(base: sqlite3.Connection, path: Path, order: str) -> int:
     return 0
 
 
-def _feel(base: sqlite3.Connection, path: Path, number: int, step: int) -> int:
-    """Go on from a leaf that is there, one by one, to the last that is."""
+def _try_on(base: sqlite3.Connection, path: Path, number: int, step: int) -> int:
+    """From a leaf that exists, try one number after the other; returns the last one found."""
     found = number
     while number > 0 and abs(number - found) < _LOST_IN_A_ROW_MAX:
         if isinstance(_read_one(base, path, number), Leaf):

@@ -1,7 +1,7 @@
-"""How is what waits written to the disk, and what if the disk says no? One thread, one transaction at a time.
+"""How are waiting entries written to disk, and what if the disk fails? By one thread, one transaction at a time.
 
-A statement is a transaction, so the thread gives up Python's lock once, is in the disk's hands, and takes it once. What
-nobody waits for comes after the good news: writing back the write-ahead log, removing old leaves, looking for room.
+A statement is a transaction, so the thread releases Python's lock once per transaction. Work that no caller waits for
+comes after the report: writing back the write-ahead log, removing old leaves, looking for space.
 """
 
 from __future__ import annotations
@@ -40,48 +40,48 @@ log = logging.getLogger("wakugumi.journal")
 
 ROWS_MAX: Final = 64
 BATCH_BYTES_MAX: Final = 4 * MIB
-"""Leaves and bytes of one transaction: so that it, too, stays well within the write-ahead log's usual size."""
+"""Most leaves and bytes of one transaction, which thus stays well within the write-ahead log's usual size."""
 WAL_BYTES: Final = 8 * MIB
-"""The write-ahead log is written back when it has grown to this. A flush of a file that grows costs twice that of one
-that is overwritten, so it is stretched to this once, at the start; 8 MiB are written back in some 15 ms, in which
-commits wait, and hold ten thousand jobs, over which the two flushes of the writing back spread."""
-BITE_FIRST: Final = 64
-BITE_MAX_S: Final = 0.005
-"""Leaves that one transaction removes at first, or pages that it gives back, and how long one should take: it doubles
-or halves their number. All at once would hold up the commits for seconds."""
+"""Size at which the write-ahead log is written back. Flushing a growing file costs twice as much as overwriting, so the
+log is stretched to this size at the start. Writing back 8 MiB takes some 15 ms, in which commits wait; they hold ten
+thousand jobs, which share the two flushes of the writing back."""
+COUNT_FIRST: Final = 64
+TURN_MAX_S: Final = 0.005
+"""Leaves removed, or pages returned, by the first transaction, and the time that one should take: the number doubles or
+halves accordingly. All at once would block commits for seconds."""
 DROP_AT_CLOSE_S: Final = 1.0
-"""What is not removed by then goes with the next leaves that are dropped."""
+"""Time for removals at the end; leaves that remain are removed with the next drop."""
 RETRY_FIRST_S: Final = 0.01
 RETRY_MAX_S: Final = 1.0
 
 _INSERT: Final = tuple(f"INSERT INTO log VALUES {','.join(['(?,?,?,?)'] * rows)}" for rows in range(ROWS_MAX + 1))  # noqa: S608
-"""How many rows there are is all that differs: they are values."""
+"""One statement per number of rows; all contents are values."""
 _WRITE_BACK: Final = "PRAGMA wal_checkpoint(PASSIVE)"
-"""As much as goes without waiting for those who read."""
+"""Writes back as much as possible without waiting for readers."""
 
 Done: TypeAlias = Callable[[], None]
 
 
 class WriterItem(NamedTuple):
-    """What goes to the writer: a leaf, a wish to know, or both."""
+    """An entry for the writer: a leaf, a callback, or both."""
 
     number: int
     """0: no leaf."""
     written_at: float
     records: bytes | Sequence[LeaderKeep]
-    """Encoded, unless something in them has still to be fetched from another leaf."""
+    """Encoded, unless a payload has still to be copied from another leaf."""
     weight: int
     done: Done | None
 
 
 class Drop(NamedTuple):
-    """To the writer: remove the leaves before this one, a few at a time."""
+    """A request to the writer to remove the leaves before this one, a few at a time."""
 
     before: int
 
 
 class Writer(threading.Thread):
-    """Takes all that waits, writes it as one transaction, says so, and begins anew."""
+    """Takes all waiting entries, writes them as one transaction, reports them, and repeats."""
 
     def __init__(
         self,
@@ -103,41 +103,41 @@ class Writer(threading.Thread):
         self._on_written = on_written
         self._on_failure = on_failure
         self._on_disk_low = on_disk_low
-        self._told_low = False
+        self._reported_low = False
         self._wal_bytes = 0
         self._first = 0
-        self._drop_count = BITE_FIRST
+        self._drop_count = COUNT_FIRST
         self._drop_before = 0
         self._surplus_pages = 0
-        self._shrink_count = BITE_FIRST
+        self._shrink_count = COUNT_FIRST
         self.waits_for_room = False
-        """The disk is full, and it tries again."""
+        """The disk is full, and the writer retries."""
         self._held: WriterItem | None = None
         self._ended = False
 
     def run(self) -> None:
         try:
-            self._tell_room()
+            self._report_room()
             self._find_surplus()
             while not self._ended:
                 entries = self._take()
                 if entries:
-                    if not self._insist(entries):
+                    if not self._write_patiently(entries):
                         break
-                    self._tell(self._on_written, entries)
-                self._look_after()
+                    self._call_in_loop(self._on_written, entries)
+                self._do_chores()
             until = time.monotonic() + DROP_AT_CLOSE_S
             while self._drop_before > self._first and time.monotonic() < until:
                 self._remove_some()
         except Exception as error:
-            log.critical("the journal %s cannot be written: %s", self._path, error, exc_info=surprise(error))
-            self._tell(self._on_failure, failure(self._path, "written", error))
+            log.critical("journal not writable path=%s: %s", self._path, error, exc_info=surprise(error))
+            self._call_in_loop(self._on_failure, failure(self._path, "written", error))
         else:
             with suppress(sqlite3.Error):
                 self._base.execute(_WRITE_BACK).fetchall()
 
     def _take(self) -> list[WriterItem]:
-        """What waits, as much as goes into one transaction. If nothing does, wait."""
+        """The entries of the next transaction; waits if there are none."""
         if self._held is not None:
             entries, self._held = [self._held], None
             return entries
@@ -152,7 +152,7 @@ class Writer(threading.Thread):
                     entries.append(item)
                     weight += item.weight
                 else:
-                    self._held = item  # alone, and later: what it fetches may be among these
+                    self._held = item  # In its own transaction, as the payloads it copies may be among these entries.
                 if self._held is not None or len(entries) >= ROWS_MAX or weight >= BATCH_BYTES_MAX:
                     return entries
                 item = self.queue.get_nowait()
@@ -166,8 +166,8 @@ class Writer(threading.Thread):
             return 0.0
         return LOOK_S if self._room.low else None
 
-    def _insist(self, entries: list[WriterItem]) -> bool:
-        """Write them, however long the disk is full. False if it was closed before there was room."""
+    def _write_patiently(self, entries: list[WriterItem]) -> bool:
+        """Write the entries, however long the disk is full. False if closed before."""
         pause_s = RETRY_FIRST_S
         while True:
             try:
@@ -179,11 +179,11 @@ class Writer(threading.Thread):
                     raise
             self.waits_for_room = True
             if not self._room.low:
-                log.error("the disk of %s is full: nothing new is accepted until there is room", self._path)
+                log.error("journal disk full, nothing new is accepted path=%s", self._path)
             self._room.give_up_reserve()
-            self._tell_room()
+            self._report_room()
             if self.closing.wait(pause_s) and pause_s > RETRY_FIRST_S:
-                log.error("the disk is full still: %d leaves that nobody was told of are given up", len(entries))
+                log.error("journal disk still full, unreported leaves are given up count=%d", len(entries))
                 return False
             pause_s = min(2 * pause_s, RETRY_MAX_S)
 
@@ -201,7 +201,7 @@ class Writer(threading.Thread):
             self._base.execute(_INSERT[rows], values)
 
     def _fetched(self, records: Sequence[LeaderKeep]) -> bytes:
-        """Encoded, with every payload that is named by its leaf put in its place. Raises Damaged."""
+        """Encode the records, with each payload copied from the leaf that it names. Raises Damaged."""
         leaves: dict[int, dict[JobId, bytes]] = {}
         whole: list[LeaderKeep] = []
         for record in records:
@@ -216,12 +216,12 @@ class Writer(threading.Thread):
                 whole.append(record)
         return encode_records(whole)
 
-    def _look_after(self) -> None:
-        """What else is to be done, now that nobody waits for what was written."""
+    def _do_chores(self) -> None:
+        """Work that no caller waits for."""
         now = time.monotonic()
         if self._room.is_time(now):
             self._room.look(now, file_use(self._base))
-            self._tell_room()
+            self._report_room()
             if self._room.low:
                 self._find_surplus()
         if self._drop_before > self._first:
@@ -238,7 +238,7 @@ class Writer(threading.Thread):
                 if not self._is_full(error):
                     raise
                 self._room.give_up_reserve()
-                self._tell_room()
+                self._report_room()
 
     def _remove_some(self) -> None:
         if not self._first:
@@ -250,55 +250,56 @@ class Writer(threading.Thread):
         except sqlite3.Error as error:
             if not self._is_full(error):
                 raise
-            self._drop_before = 0  # until the next time: they only take room
+            self._drop_before = 0  # They stay until the next request.
             return
         self._first = before
-        self._wal_bytes += 8 * PAGE_BYTES  # the list of free pages, mostly
-        self._drop_count = _next_bite(self._drop_count, began_at)
+        self._wal_bytes += 8 * PAGE_BYTES  # Mostly the list of free pages.
+        self._drop_count = _next_count(self._drop_count, began_at)
 
     def _find_surplus(self) -> None:
         self._surplus_pages = self._room.surplus_bytes(file_use(self._base)) // PAGE_BYTES
 
     def _shrink_some(self) -> None:
-        """Give pages back to the disk: those at the end of the file move into the gaps, and it is cut when the
-        write-ahead log is written back."""
+        """Return pages to the disk: pages at the end move into gaps, and the file is cut when the write-ahead log is
+        written back."""
         pages = min(self._shrink_count, self._surplus_pages)
         free_before = file_use(self._base).free_bytes
         began_at = time.monotonic()
         try:
-            # As a script: of a statement without columns `execute` takes the first step only, and each frees one page.
+            # As a script: `execute` would run only the first step of a statement without columns, and each step frees
+            # one page.
             self._base.executescript(f"PRAGMA incremental_vacuum({pages})")
         except sqlite3.Error as error:
             if not self._is_full(error):
                 raise
             self._surplus_pages = 0
             return
-        self._shrink_count = _next_bite(self._shrink_count, began_at)
-        self._wal_bytes += 2 * pages * PAGE_BYTES  # a page that moves, and at worst another that points to it
+        self._shrink_count = _next_count(self._shrink_count, began_at)
+        self._wal_bytes += 2 * pages * PAGE_BYTES  # A moved page and at most one that points to it.
         self._surplus_pages -= pages
         if file_use(self._base).free_bytes >= free_before:
-            self._surplus_pages = 0  # a file that was begun without the means for it
+            self._surplus_pages = 0  # The file was created without auto_vacuum.
         elif not self._surplus_pages:
-            self._wal_bytes = WAL_BYTES  # to be written back now: this is what cuts the file
+            self._wal_bytes = WAL_BYTES  # Write back now, which cuts the file.
 
     def _is_full(self, error: Exception) -> bool:
         return is_full(error, self._path.parent)
 
-    def _tell(self, function: Callable[..., None], *args: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+    def _call_in_loop(self, function: Callable[..., None], *args: object) -> None:
+        with suppress(RuntimeError):  # The loop is closed.
             self._loop.call_soon_threadsafe(function, *args)
 
-    def _tell_room(self) -> None:
-        if self._room.low != self._told_low:
-            self._told_low = self._room.low
-            self._tell(self._on_disk_low, self._told_low)
+    def _report_room(self) -> None:
+        if self._room.low != self._reported_low:
+            self._reported_low = self._room.low
+            self._call_in_loop(self._on_disk_low, self._reported_low)
 
 
 def settle(base: sqlite3.Connection, path: Path, room: DiskRoom) -> int:
-    """The number of the last leaf, once all that is there is on the disk for good. Raises sqlite3.Error.
+    """Make sure that all existing leaves are on disk, and return the number of the last one. Raises sqlite3.Error.
 
-    After a failed flush the system may show us a write-ahead log that the disk does not have. So it is written back
-    into the file, and flushed there, before anyone builds on it.
+    After a failed flush the system may show a write-ahead log that the disk does not have. The log is therefore written
+    back into the file and flushed there before anything builds on it.
     """
     try:
         base.execute(_WRITE_BACK).fetchall()
@@ -316,7 +317,7 @@ def settle(base: sqlite3.Connection, path: Path, room: DiskRoom) -> int:
 
 
 def failure(path: Path, done: str, error: Exception) -> JournalError:
-    """What the process ends with. `done`: what could not be done."""
+    """The error that ends the process. `done`: the action that failed."""
     return JournalError(
         f"the journal {path} cannot be {done}: {error}; nothing more is accepted",
         f"look at the disk and the system's log; `waku store check {path.parent}` tells what is there",
@@ -324,10 +325,10 @@ def failure(path: Path, done: str, error: Exception) -> JournalError:
 
 
 def surprise(error: Exception) -> Exception | None:
-    """Worth a traceback: not the disk's fault but ours."""
+    """The error if it deserves a traceback, because it is a bug and not the disk's fault."""
     return None if isinstance(error, sqlite3.Error | OSError | ConfigError) else error
 
 
-def _next_bite(count: int, began_at: float) -> int:
-    in_time = time.monotonic() - began_at < BITE_MAX_S
+def _next_count(count: int, began_at: float) -> int:
+    in_time = time.monotonic() - began_at < TURN_MAX_S
     return count * 2 if in_time else max(1, count // 2)

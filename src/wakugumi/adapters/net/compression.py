@@ -1,7 +1,7 @@
-"""How is a payload made smaller on its way? (SPEC F10) As one zstd frame, between two peers that said they want that.
+"""How is a payload compressed in transit? (SPEC F10) As one zstd frame, between two peers that both want it.
 
-A zstd frame begins with bytes with which no JSON does, so a payload says by itself what it is. Only what gets smaller
-is packed, and nothing is believed of a packed one: neither its size nor that it ends.
+A zstd frame begins with bytes that no JSON begins with, so a payload itself shows whether it is packed. Payloads are
+packed only if they get smaller. A packed payload is not trusted: neither its stated size nor its completeness.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 _MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _PACKED_TYPES: Final = (SUBMIT_JOB, ACK_JOB)
 _LEVEL: Final = 1
-"""The fastest one that is worth it: this happens in the loop, and a frame is at most 4 MiB."""
+"""The fastest level that pays off: packing runs in the loop, on frames of at most 4 MiB."""
 _SAMPLE_BYTES: Final = 64 * 1024
-"""What is tried before the rest."""
+"""Bytes that are packed first as a sample of a large payload."""
 _WINDOW_LOG_MAX: Final = 23
-"""8 MiB: a stranger's frame may ask for no more memory than that, and none of ours needs more."""
+"""8 MiB: most memory that a foreign frame may need; our own need no more."""
 
 
 def is_packed(payload: bytes) -> bool:
@@ -36,7 +36,7 @@ def is_packed(payload: bytes) -> bool:
 
 
 def pack(payload: bytes) -> bytes:
-    """The same in fewer bytes, or the payload itself if that is not worth it."""
+    """The payload packed, or unchanged if packing saves too little."""
     size = len(payload)
     if size < PACK_FROM_BYTES or is_packed(payload):
         return payload
@@ -50,7 +50,7 @@ def pack(payload: bytes) -> bytes:
 
 
 def unpack(payload: bytes, bytes_max: int = PAYLOAD_BYTES_MAX) -> bytes:
-    """What was packed; a payload that is not comes back as it is. Raises Refused."""
+    """The payload unpacked, or unchanged if it is not packed. Raises Refused."""
     if not is_packed(payload):
         return payload
     zstd = _zstd()
@@ -71,7 +71,7 @@ def unpack(payload: bytes, bytes_max: int = PAYLOAD_BYTES_MAX) -> bytes:
 
 
 def pack_frames(data: bytes) -> bytes:
-    """Encoded frames, with the payloads of jobs and results packed where that is worth it."""
+    """Encoded frames, with payloads of jobs and results packed if it pays off."""
     if len(data) < PACK_FROM_BYTES:
         return data
     parts: list[bytes] = []
@@ -85,7 +85,7 @@ def pack_frames(data: bytes) -> bytes:
 
 
 def unpack_frame(frame: Frame) -> Frame:
-    """A frame as it would have come without packing. What cannot be unpacked is left to fail as what it is."""
+    """The frame with its payload unpacked; unchanged if that fails, so that its reader refuses it."""
     if not is_packed(frame.payload):
         return frame
     with contextlib.suppress(Refused):
@@ -94,7 +94,7 @@ def unpack_frame(frame: Frame) -> Frame:
 
 
 def ask_for_packing(hello: bytes) -> bytes:
-    """An encoded hello that wants `zstd` as well."""
+    """An encoded hello with `zstd` added to its wants."""
     decoder = Decoder()
     decoder.trust()
     frame = next(iter(decoder.feed(hello)))
@@ -114,7 +114,7 @@ def _pack_frame(data: bytes) -> bytes:
 
 
 def _zstd() -> ModuleType:
-    """Loaded when there is something to pack."""
+    """Imported when a payload is packed or unpacked."""
     if sys.version_info >= (3, 14):
         from compression import zstd
     else:

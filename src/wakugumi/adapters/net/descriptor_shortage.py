@@ -1,7 +1,7 @@
-"""Why does nobody reach us? Because there is no file descriptor for a new connection, and somebody has to say so.
+"""Why are connections rejected? If no file descriptor is left, the log must say so.
 
-uvloop takes such a connection and closes it without a word; asyncio logs a traceback every second. So while a port is
-open we try now and then whether a file can be opened: one line when that fails, and one when it works again.
+uvloop silently closes such a connection; asyncio logs a traceback every second. While a port is open, this module
+therefore tries regularly to open a file: it logs one line when that fails, and one when it works again.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE})
 _ASYNCIO_SAYS: Final = "socket.accept() out of system resource"
 
 _watches: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[Watch]] = WeakKeyDictionary()
-"""Its loop holds a watch, as its exception handler. A reference from here would keep both for ever."""
+"""Weak references, because a watch is its loop's exception handler, and a strong one would keep both for ever."""
 
 
 def watch_descriptors(server: asyncio.Server) -> None:
-    """While it serves, the log tells when new connections are turned away for want of a file descriptor."""
+    """While `server` serves, log when new connections are rejected for lack of file descriptors."""
     loop = asyncio.get_running_loop()
     known = _watches.get(loop)
     watch = None if known is None else known()
@@ -38,7 +38,7 @@ def watch_descriptors(server: asyncio.Server) -> None:
 
 
 class Watch:
-    """Of one loop."""
+    """Watches the servers of one loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -66,11 +66,11 @@ class Watch:
                 self._is_short(error)
         else:
             if self._short_since is not None:
-                log.warning("new connections are accepted again, after %.0f s", time.monotonic() - self._short_since)
+                log.warning("new connections are accepted again seconds=%.0f", time.monotonic() - self._short_since)
                 self._short_since = None
 
     def _end(self) -> None:
-        """The last server is closed: the loop is as it was before."""
+        """Restore the loop's exception handler after the last server is closed."""
         self._timer = None
         if self._loop.get_exception_handler() == self._on_exception:
             self._loop.set_exception_handler(self._handler)

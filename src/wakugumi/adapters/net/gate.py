@@ -1,8 +1,9 @@
-"""Which connection is closed before its hello came, which sends a frame too slowly, and which does not read? (SPEC O6)
+"""Which connections are closed because of a missing hello, a slow frame, or unread answers? (SPEC O6)
 
-`core/connections` decides; here are the clock and the connections of one loop. All ports of a process share one gate.
+`core/connections` decides; this module has the clock and the connections of one loop. All ports of a process share a
+gate.
 
-A transport is a stranger from `came` until `known`. A connection of HTTP is one again while a later head comes in.
+A transport is a stranger from `came` until `known`. An HTTP connection is one again while a later head arrives.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ log = logging.getLogger("wakugumi.net")
 _gates: WeakKeyDictionary[asyncio.AbstractEventLoop, Gate] = WeakKeyDictionary()
 _NEVER: Final = float("inf")
 _ASKED_AGAIN_S: Final = 0.02
-"""A timer that is due within so long is soon enough."""
+"""A timer this much later than needed is early enough."""
 
 
 class WatchedLink(Hashable, Protocol):
-    """A connection of frames, as far as the gate watches it."""
+    """A connection of frames, as seen by the gate."""
 
     peer: str
 
@@ -47,7 +48,7 @@ class WatchedLink(Hashable, Protocol):
 
 
 def gate() -> Gate:
-    """The one of the running loop."""
+    """The gate of the running loop."""
     loop = asyncio.get_running_loop()
     found = _gates.get(loop)
     if found is None:
@@ -56,24 +57,24 @@ def gate() -> Gate:
 
 
 class Gate:
-    """Of one loop. It holds no loop itself, for its loop holds it."""
+    """Watches the connections of one loop. It has no reference to the loop, because the loop refers to it."""
 
     def __init__(self) -> None:
         count_max = min(STRANGERS_MAX, int(connections_max() * STRANGERS_SHARE))
         self.strangers: Strangers[asyncio.Transport] = Strangers(count_max)
         self._beneath: dict[asyncio.Transport, asyncio.Transport] = {}
-        """Of strangers over TLS, the connection that came before the handshake: the gate knows them by that."""
+        """For strangers over TLS: the transport below, by which the gate knew them before the handshake."""
         self.halves: HalfFrames[WatchedLink] = HalfFrames()
         self.unread: UnreadAnswers[WatchedLink] = UnreadAnswers()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = _NEVER
-        """Not asked of the handle: that of uvloop for a time that has come does not know it."""
+        """Due time of the timer: a due handle of uvloop does not know its time."""
         self._looks = False
-        self._told: Counter[str] = Counter()
-        """Lines about strangers in this while, by what they are about."""
+        self._lines: Counter[str] = Counter()
+        """Log lines about strangers in the current interval, by kind."""
 
     def bound_by(self, budget: Budget) -> None:
-        """Memory is limited."""
+        """Apply the limits of a memory budget."""
         self.strangers.bytes_max = budget.stranger_bytes
         self.halves.bytes_max = budget.half_frame_bytes
         self.unread.bytes_max = budget.unread_bytes
@@ -81,19 +82,19 @@ class Gate:
     # Strangers.
 
     def came(self, transport: asyncio.Transport) -> None:
-        """Nobody knows who it is."""
+        """A new connection, not identified yet."""
         loop = asyncio.get_running_loop()
         self.strangers.came(self._beneath.get(transport, transport), loop.time())
         self._cut(loop)
 
     def went_over(self, transport: asyncio.Transport, over: asyncio.Transport) -> None:
-        """This stranger has ended its handshake, and goes on as another transport."""
+        """A stranger has completed its handshake, and continues as another transport."""
         if transport in self.strangers:
             self.strangers.brought(transport, 0)
             self._beneath[over] = transport
 
     def brought(self, transport: asyncio.Transport, held_bytes: int) -> None:
-        """So many bytes have come that do not say yet who it is."""
+        """A stranger holds so many bytes that do not identify it yet."""
         loop = asyncio.get_running_loop()
         beneath = self._beneath.get(transport, transport)
         if not transport.is_closing() and not beneath.is_closing():
@@ -102,11 +103,11 @@ class Gate:
             self._cut(loop)
 
     def known(self, transport: asyncio.Transport) -> bool:
-        """It has said who it is, or is gone. False if it was no stranger, or was closed for being one."""
+        """The connection is identified, or gone. False if it was no stranger, or was closed as one."""
         return self.strangers.gone(self._beneath.pop(transport, transport))
 
     def make_room(self, newcomer: asyncio.Transport) -> bool:
-        """There are too many connections. The oldest stranger goes; False if there is none but the newcomer."""
+        """Close the oldest stranger, as there are too many connections. False if there is none but the newcomer."""
         oldest = self.strangers.oldest(self._beneath.get(newcomer, newcomer))
         if oldest is None:
             return False
@@ -116,25 +117,26 @@ class Gate:
         return True
 
     def say(self, kind: str, text: str) -> None:
-        """A line about a stranger."""
+        """Log a line about a stranger, within limits."""
         if self.may_say(kind):
             log.warning("%s", text)
 
     def may_say(self, kind: str) -> bool:
-        """Strangers must not fill the disk with lines: of each kind, a few are told and the others counted."""
-        if not self._told:
-            asyncio.get_running_loop().call_later(STRANGERS_TOLD_S, self._tell)
-        self._told[kind] += 1
-        return self._told[kind] <= STRANGERS_TOLD_MAX
+        """Whether a line of this kind may be logged: a few are logged, the others counted, as they must not fill the
+        disk."""
+        if not self._lines:
+            asyncio.get_running_loop().call_later(STRANGERS_TOLD_S, self._log_rest)
+        self._lines[kind] += 1
+        return self._lines[kind] <= STRANGERS_TOLD_MAX
 
-    def _tell(self) -> None:
-        untold = sum(max(0, count - STRANGERS_TOLD_MAX) for count in self._told.values())
-        if untold:
-            log.warning("%d more lines like these about strangers in %.0f s", untold, STRANGERS_TOLD_S)
-        self._told.clear()
+    def _log_rest(self) -> None:
+        unlogged = sum(max(0, count - STRANGERS_TOLD_MAX) for count in self._lines.values())
+        if unlogged:
+            log.warning("more lines like these about strangers count=%d seconds=%.0f", unlogged, STRANGERS_TOLD_S)
+        self._lines.clear()
 
     def _cut(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Close those that must go, and look again when the next one must."""
+        """Close surplus and late strangers, and set the timer for the next one."""
         strangers, now = self.strangers, loop.time()
         for transport, why in strangers.surplus(now):
             self.say(why, f"closing {name_of(transport)}: {self._reason(why)}")
@@ -162,7 +164,7 @@ class Gate:
     # Half frames.
 
     def half(self, link: WatchedLink, held: int, needed: int, *, anew: bool) -> None:
-        """What came from it ends in the midst of a frame."""
+        """Bytes of this link end within a frame."""
         loop = asyncio.get_running_loop()
         if self.halves.grew(link, held, needed, loop.time(), anew=anew):
             self._decide(loop)
@@ -171,7 +173,7 @@ class Gate:
             loop.call_later(LOOK_S, self._look)
 
     def whole(self, link: WatchedLink) -> None:
-        """It ends with a frame, or is gone."""
+        """Bytes of this link end with a frame, or it is gone."""
         if self.halves.ended(link):
             self._decide(asyncio.get_running_loop())
 
@@ -200,7 +202,7 @@ class Gate:
     # Answers that are not read.
 
     def owes(self, link: WatchedLink, size: int) -> None:
-        """So many bytes more are sent to a peer that does not read."""
+        """So many more bytes are sent to a peer that does not read."""
         now = asyncio.get_running_loop().time()
         if not self.unread.grew(link, size, link.buffered_bytes, now):
             return
@@ -210,17 +212,17 @@ class Gate:
             other.abort()
 
     def reads(self, link: WatchedLink) -> None:
-        """It has read what it was sent, or is gone."""
+        """The peer has read its answers, or is gone."""
         self.unread.ended(link)
 
 
 def _is_read(link: WatchedLink) -> bool:
-    """Its owner wants to read it."""
+    """Whether the owner wants to read from it."""
     return not link.is_paused
 
 
 def name_of(transport: asyncio.BaseTransport) -> str:
-    """Who it is, for people."""
+    """The peer's address for log lines."""
     name = transport.get_extra_info("peername")
     if not isinstance(name, tuple) or len(name) < 2:
         return "a local process"

@@ -1,11 +1,11 @@
-"""How does a port speak TLS, and what may a handshake cost that never ends? (SPEC O6)
+"""How does a port speak TLS, and what may an endless handshake cost? (SPEC O6)
 
-A connection counts as a stranger from the moment in which it is accepted, and is the same stranger after its handshake:
+A connection is a stranger from its acceptance on, and the same stranger after its handshake:
 
-    accepted ──► its first record is whole ──► `start_tls` ──► the handshake is done ──► what the port speaks
-    gate.came    bytes are counted, no more                     gate.went_over
+    accepted ──► its first record is complete ──► `start_tls` ──► the handshake is done ──► the protocol of the port
+    gate.came    only bytes are counted                           gate.went_over
 
-Until its first record is whole it costs its bytes alone: no state of TLS is made for those that say nothing.
+Until its first record is complete, a connection costs only its bytes: a silent one gets no TLS state.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 _READ_BYTES: Final = 16 * KIB
 _HEAD_BYTES: Final = 5
-"""Of a record: its kind, a version, and the size of what follows in two bytes."""
+"""Head of a record: its kind, a version, and the size of its content in two bytes."""
 _HANDSHAKE: Final = 22
-"""The kind of the first record. What begins otherwise is refused by the library, with an alert."""
+"""The kind of the first record. The library refuses any other with an alert."""
 
 
 class Entrance:
-    """A port, until it is closed."""
+    """An open port."""
 
     def __init__(self, server: asyncio.Server, handshakes: Handshakes | None) -> None:
         self._server = server
@@ -38,11 +38,11 @@ class Entrance:
         self.port = bound_port(server)
 
     def stop(self) -> None:
-        """Nobody new comes in."""
+        """Accept no more connections."""
         self._server.close()
 
     async def close(self) -> None:
-        """The same, and those that have not ended their handshake are cut off."""
+        """As `stop`, and cut off unfinished handshakes."""
         self._server.close()
         if self._handshakes is not None:
             await self._handshakes.close()
@@ -51,8 +51,7 @@ class Entrance:
 async def enter(
     host: str, port: int, new_protocol: Callable[[], asyncio.BaseProtocol], tls: SSLContext | None
 ) -> Entrance:
-    """Accept connections of any kind, if they speak TLS where that is asked for. Raises ConfigError if the port cannot
-    be had."""
+    """Accept connections of any kind; with `tls` after a handshake. Raises ConfigError if the port cannot be used."""
     if tls is None:
         return Entrance(await accept(host, port, new_protocol), None)
     handshakes = Handshakes(new_protocol, tls)
@@ -60,16 +59,16 @@ async def enter(
 
 
 class Handshakes:
-    """Those of one port. Make it inside a running loop, and close it."""
+    """Handshakes of one port. Create it inside a running loop, and close it."""
 
     def __init__(self, new_protocol: Callable[[], asyncio.BaseProtocol], tls: SSLContext) -> None:
         self.gate = gate()
         self.room = bytearray(_READ_BYTES)
-        """Where all of them read into, one after the other."""
+        """Buffer that all of them read into, one after the other."""
         self._new_protocol = new_protocol
         self._tls = tls
         self._open: set[asyncio.Transport] = set()
-        """Those that have not ended their handshake."""
+        """Connections with an unfinished handshake."""
         self._tasks = Tasks()
 
     def new_connection(self) -> asyncio.BaseProtocol:
@@ -85,15 +84,15 @@ class Handshakes:
         self.gate.came(transport)
 
     def ended(self, transport: asyncio.Transport) -> None:
-        """It is gone, or its handshake failed."""
+        """The connection is gone, or its handshake failed."""
         self._open.discard(transport)
         self.gate.known(transport)
 
     def begin(self, transport: asyncio.Transport, first: bytes) -> None:
-        """The handshake begins with these bytes."""
+        """Begin the handshake with these bytes."""
         loop = asyncio.get_running_loop()
         self._tasks.start(self._shake(transport), name="a TLS handshake")
-        # `start_tls` has its protocol made in the turn after its own, and may drop what comes before that.
+        # `start_tls` makes its protocol one turn later, and may drop bytes that arrive before.
         loop.call_soon(loop.call_soon, _feed_beneath, transport, first)
 
     async def _shake(self, transport: asyncio.Transport) -> None:
@@ -109,7 +108,7 @@ class Handshakes:
         except OSError:  # An SSLError is one.
             pass
         finally:
-            if over is None or transport.is_closing():  # Lost, with an error or without.
+            if over is None or transport.is_closing():  # Lost, with or without an error.
                 transport.abort()
                 self.ended(transport)
             else:
@@ -119,7 +118,7 @@ class Handshakes:
 
 
 class _Outside(asyncio.BufferedProtocol):
-    """A connection of which no whole record has come."""
+    """A connection without a complete record yet."""
 
     transport: asyncio.Transport
 
@@ -151,7 +150,7 @@ class _Outside(asyncio.BufferedProtocol):
 
 
 class _Inside(asyncio.Protocol):
-    """Keeps what came with the end of a handshake, for a turn of the loop."""
+    """Keeps bytes that arrive with the end of a handshake, for one turn of the loop."""
 
     def __init__(self) -> None:
         self._kept: list[bytes] = []
@@ -165,7 +164,7 @@ class _Inside(asyncio.Protocol):
         return False
 
     def hand_over(self, transport: asyncio.Transport, to: asyncio.BaseProtocol) -> None:
-        """From now on this protocol has the connection, with what has come so far."""
+        """Give the connection, with the kept bytes, to this protocol."""
         transport.set_protocol(to)
         to.connection_made(transport)
         for data in self._kept:
@@ -181,14 +180,14 @@ def _feed_beneath(transport: asyncio.Transport, data: bytes) -> None:
 
 
 def feed(transport: asyncio.Transport, data: bytes) -> None:
-    """Give its protocol this, as the transport would. The protocol may put another in its own place meanwhile."""
+    """Give bytes to the transport's protocol, which may replace itself meanwhile."""
     left = memoryview(data)
     while left:
         to = transport.get_protocol()
         if not hasattr(to, "get_buffer"):
             cast(asyncio.Protocol, to).data_received(bytes(left))
             return
-        buffered = cast(asyncio.BufferedProtocol, to)  # That of uvloop does not say that it is one.
+        buffered = cast(asyncio.BufferedProtocol, to)  # uvloop's class does not derive from it.
         room = memoryview(buffered.get_buffer(len(left)))
         count = min(len(room), len(left))
         room[:count] = left[:count]

@@ -1,9 +1,9 @@
-"""At which address may a worker say that others fetch from it?
+"""Which address may a worker name for other workers to fetch from it?
 
-The leader sends other workers there, with a token: a worker that may name any address would have them ask any machine.
-So the address is that of the worker's own connection, whatever name it gives; only the port is its to say. Where others
-reach it by another address (several networks, address translation), the leader must be told (`--workers-at`).
-A loopback address means another machine to each: only workers of the leader's own machine are sent there.
+The leader sends other workers to that address, with a token: a worker that could name any address could direct them to
+any machine. The host is therefore that of the worker's own connection, whatever name it gives; only the port is its
+choice. Other hosts (several networks, address translation) must be allowed with `--workers-at`. A loopback address
+differs for each machine: only workers on the leader's machine are sent there.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from wakugumi.adapters.net.address import Address
 
 
 def workers_url(url: str, connected_from: str, allowed: Collection[str]) -> str | None:
-    """The URL that others are told; None if it is not the worker's own. `connected_from` is the IP address of its
-    connection, empty for a process of this machine. Raises ValueError if the URL is none."""
+    """URL of a worker for other workers; None if its host is not its own. `connected_from`: IP address of its
+    connection, empty for a process of this machine. Raises ValueError if the URL is invalid."""
     parts = urlsplit(url)
     host, port = parts.hostname, parts.port
     if parts.scheme not in {"http", "https"} or not host:
@@ -28,12 +28,12 @@ def workers_url(url: str, connected_from: str, allowed: Collection[str]) -> str 
     there = _own_host(host, connected_from, allowed)
     if there is None:
         return None
-    # Nothing else of it is passed on: no user, no path.
+    # Only scheme, host and port are passed on: no user, no path.
     return f"{parts.scheme}://{Address(there, port) if port is not None else _bare(there)}"
 
 
 def is_loopback(host: str) -> bool:
-    """Does it mean the machine of those who dial it? Empty: a process of this machine."""
+    """Whether the host is the machine of the caller itself. Empty: a process of this machine."""
     found = _ip(host)
     if found is not None:
         return found.is_loopback or found.is_unspecified

@@ -1,8 +1,8 @@
-"""How does one port speak frames, HTTP and lines? By the first four bytes: a frame's fourth is 0, a line says `JOB `.
+"""How does one port speak frames, HTTP and lines? By the first four bytes: a frame's fourth is 0, a line has `JOB `.
 
-A connection that speaks frames is handed to its Link at once and never seen here again. For HTTP a role hands in a
-table of routes; the library that serves them is imported when the first one asks, in a thread, for most leaders and
-workers never need it. `adapters/http/server.py` has all that touches the library.
+A connection with frames goes to its Link at once. For HTTP a role supplies a table of routes. The library that serves
+them is imported with the first request, in a thread, as most leaders and workers never need it; only
+`adapters/http/server.py` touches it.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("wakugumi.web")
 
-_NOBODY_BODY: Final = (
+_NOT_LOADED_BODY: Final = (
     b'{"type":"about:blank","status":503,"code":"busy","detail":"the HTTP server could not be loaded",'
     b'"hint":"come again in a moment; the log has more"}'
 )
-_NOBODY: Final = (
+_NOT_LOADED: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n"
-    b"Content-Length: %d\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s" % (len(_NOBODY_BODY), _NOBODY_BODY)
+    b"Content-Length: %d\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s" % (len(_NOT_LOADED_BODY), _NOT_LOADED_BODY)
 )
-"""An answer of our own, where the library is missing that would write one."""
+"""An answer without the library, if it cannot be imported."""
 _LOOK_BYTES: Final = 4
 _READ_BYTES: Final = 16 * KIB
 
 
 class HttpPort:
-    """Where HTTP connections of one port come in. Make it inside a running loop, and close it."""
+    """The HTTP connections of one port. Create it inside a running loop, and close it."""
 
     def __init__(
         self,
@@ -59,21 +59,21 @@ class HttpPort:
         connections_max: int | None = None,
         idle_s: float = HTTP_IDLE_S,
     ) -> None:
-        """`names`: which Host a request may name, beside IP addresses, localhost and this machine's own name (SPEC O1).
-        `name_option`: by which option it gets such names; empty if by none. Without `connections_max`, as many come in
-        as this process may hold."""
+        """`names`: hosts that a request may name, besides IP addresses, localhost and this machine's own name (SPEC
+        O1). `name_option`: the option that sets such names; empty if there is none. `connections_max`: by default as
+        many as this process may hold."""
         self._names = frozenset(name.lower() for name in names) | _machine_names()
         self._name_option = name_option
         self._routes = routes
         self._connections_max = connections_of_process() if connections_max is None else connections_max
         self._idle_s = idle_s
         self._waiting: dict[NewConnection, asyncio.TimerHandle] = {}
-        """Connections that speak HTTP, for which the server is still being imported, and until when they wait."""
+        """HTTP connections that wait for the server's import, with their timeouts."""
         self._looking: set[NewConnection] = set()
-        """Connections that have not said what they speak, or ask for, and belong to nobody else meanwhile."""
+        """Connections whose protocol or request is not known yet and that are counted nowhere else."""
         self.gate = gate()
         self.room = bytearray(_READ_BYTES)
-        """Where connections read into that have not shown yet what they speak: one after the other."""
+        """Buffer that unidentified connections read into, one after the other."""
         self._server: WebServer | None = None
         self._tasks = Tasks()
         self._loading: asyncio.Task[None] | None = None
@@ -83,11 +83,11 @@ class HttpPort:
         return len(self._looking) + len(self._waiting) + (0 if self._server is None else self._server.connections)
 
     def at(self, link: Link) -> asyncio.BaseProtocol:
-        """What a listener gives a new connection to."""
+        """The protocol for a new connection of a listener."""
         return NewConnection(self, link)
 
     def look(self, step: NewConnection) -> asyncio.TimerHandle | None:
-        """It has not said yet what it speaks, or what it asks for: until when it must, if there is room for it."""
+        """Count an unidentified connection; returns its timeout, or None if there is no room for it."""
         if self._is_full(step):
             step.transport.abort()
             return None
@@ -96,11 +96,11 @@ class HttpPort:
         return asyncio.get_running_loop().call_later(within_s, step.transport.abort)
 
     def looked(self, step: NewConnection) -> None:
-        """It has said it, or is gone."""
+        """The connection is identified, or gone."""
         self._looking.discard(step)
 
     def take(self, step: NewConnection) -> None:
-        """This connection speaks HTTP."""
+        """Serve an HTTP connection."""
         if self._is_full(step):
             step.transport.close()
             return
@@ -112,12 +112,12 @@ class HttpPort:
             self._loading = self._tasks.start(self._load(), name="import the HTTP server")
 
     def drop(self, step: NewConnection) -> None:
-        """It ended before anybody served it."""
+        """The connection ended before it was served."""
         if (timer := self._waiting.pop(step, None)) is not None:
             timer.cancel()
 
     async def close(self) -> None:
-        """End what is served, after a moment for what is nearly done."""
+        """End all connections, with a short grace period."""
         await self._tasks.close()
         for step in [*self._looking, *self._take_all()]:
             step.transport.abort()
@@ -131,11 +131,11 @@ class HttpPort:
             table = [route for routes in self._routes for route in routes()]
             return lambda: WebServer(table, names=self._names, name_option=self._name_option, idle_s=self._idle_s)
 
-        # In a thread of its own: those of the loop may all be waiting for an answer of ours.
+        # In a thread of its own: those of the loop may all be waiting for an answer of this server.
         pool = ThreadPoolExecutor(1, "import")
         try:
             self._server = (await asyncio.get_running_loop().run_in_executor(pool, load))()
-        except Exception:  # No file or memory to spare, for instance. The next one who asks may find some.
+        except Exception:  # For example no descriptor or memory left. The next request tries again.
             log.exception("the HTTP server could not be loaded")
             for step in self._take_all():
                 step.refuse()
@@ -147,7 +147,7 @@ class HttpPort:
             step.hand_over(self._server)
 
     def _is_full(self, step: NewConnection) -> bool:
-        """No stranger makes room for it."""
+        """Whether there are too many connections, with no stranger to close."""
         if self.connections < self._connections_max or self.gate.make_room(step.transport):
             return False
         self.gate.say("full", f"closing {step.peer}: more than {self._connections_max} connections")
@@ -166,22 +166,22 @@ class HttpPort:
 
 
 class NewConnection(asyncio.BufferedProtocol):
-    """A connection that has not shown yet what it speaks. Its Link counts it, and cuts it off if it says nothing.
+    """A connection of an unidentified protocol. Its Link counts it, and cuts it off if it stays silent.
 
-    Little is read at a time: a thousand uploads that wait for their turn must not bring a quarter of a MiB each. A head
-    of HTTP is gathered here, where that costs next to nothing, and handed over when it is whole, or none.
+    Reads are small: a thousand waiting uploads must not hold a quarter of a MiB each. The head of an HTTP request is
+    collected here, which costs next to nothing, and handed over when it is complete or cannot become one.
     """
 
     transport: asyncio.Transport
 
     def __init__(self, port: HttpPort, link: Link | None, lines: LineServer | None = None) -> None:
-        """Without a link and lines it speaks HTTP or nothing."""
+        """Without a link and lines only HTTP is spoken."""
         self._port = port
         self._link = link
         self._lines = lines
         self.speaks_http = link is None and lines is None
         self._looks = True
-        """Not enough has come to know what it speaks, or what it asks for."""
+        """Protocol or request are not known yet."""
         self._deadline: asyncio.TimerHandle | None = None
         self._kept = bytearray()
         self.peer = "?"
@@ -207,11 +207,11 @@ class NewConnection(asyncio.BufferedProtocol):
         elif self.speaks_http:
             self._gather()
         elif len(self._kept) >= _LOOK_BYTES:
-            self._let_be()
+            self._stop_looking()
             self._recognise()
 
     def _gather(self) -> None:
-        """Of a head, as long as it can become one."""
+        """Collect the head of a request as long as it can become one."""
         head = self._kept
         if b"\r\n\r\n" in head:
             self._port.gate.known(self.transport)
@@ -221,7 +221,7 @@ class NewConnection(asyncio.BufferedProtocol):
                 self._port.gate.brought(self.transport, len(head))
                 return
         self._looks = False
-        self._let_be()
+        self._stop_looking()
         if not self.transport.is_closing():
             self._port.take(self)
 
@@ -240,7 +240,7 @@ class NewConnection(asyncio.BufferedProtocol):
             self.speaks_http = self._looks = True
             self._deadline = self._port.look(self)
             self._gather()
-        elif link is not None:  # a frame, or something that the link knows how to refuse
+        elif link is not None:  # A frame, or bytes that the link refuses.
             self._switch_to(link)
             link.data_received(bytes(self._kept))
         else:
@@ -251,15 +251,15 @@ class NewConnection(asyncio.BufferedProtocol):
         return False
 
     def pause_writing(self) -> None:
-        """Nothing is written here."""
+        """Needs no action: nothing is written here."""
 
     def resume_writing(self) -> None:
-        """Nothing is written here."""
+        """Needs no action: nothing is written here."""
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._let_be()
+        self._stop_looking()
         if self._link is not None:
-            self._link.data_received(bytes(self._kept))  # so that it can tell what is missing
+            self._link.data_received(bytes(self._kept))  # It can then report the missing bytes.
             self._link.connection_lost(error)
         else:
             self._port.gate.known(self.transport)
@@ -267,7 +267,7 @@ class NewConnection(asyncio.BufferedProtocol):
         self._kept.clear()
 
     def hand_over(self, server: WebServer) -> None:
-        """From now on this server has the connection, with what has come so far."""
+        """Give the connection, with the kept bytes, to this server."""
         if self.transport.is_closing():
             return
         to = server.new_connection()
@@ -275,24 +275,24 @@ class NewConnection(asyncio.BufferedProtocol):
         to.connection_made(self.transport)
         if self._kept:
             to.data_received(bytes(self._kept))
-            if b"\r\n\r\n" in self._kept:  # whoever answers that head lets the rest come
+            if b"\r\n\r\n" in self._kept:  # The handler of this request resumes the reading.
                 to.hold()
             self._kept.clear()
 
     def refuse(self) -> None:
-        """There is nobody to serve it, now."""
+        """Answer 503, as the server could not be loaded."""
         if not self.transport.is_closing():
-            self.transport.write(_NOBODY)
+            self.transport.write(_NOT_LOADED)
             self.transport.close()
 
-    def _let_be(self) -> None:
+    def _stop_looking(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
             self._port.looked(self)
 
     def _switch_to(self, protocol: asyncio.Protocol) -> None:
-        self.transport.pause_reading()  # a transport may look only when it begins to read how its protocol takes bytes
+        self.transport.pause_reading()  # A transport may check the type of its protocol only when reading starts.
         self.transport.set_protocol(protocol)
         self.transport.resume_reading()
 
@@ -313,13 +313,13 @@ async def listen_http(
     lines: LineServer | None = None,
     connections_max: int | None = None,
 ) -> HttpListener:
-    """A port that speaks HTTP, and lines if there is somebody for them. Raises ConfigError if it cannot be had."""
+    """Open a port for HTTP and, with `lines`, for lines. Raises ConfigError if it cannot be used."""
     http_port = HttpPort(routes, names=names, name_option=name_option, connections_max=connections_max)
     return HttpListener(await enter(host, port, lambda: NewConnection(http_port, None, lines), tls), http_port, lines)
 
 
 class HttpListener:
-    """A port that speaks HTTP, until it is closed."""
+    """An open port for HTTP."""
 
     def __init__(self, entrance: Entrance, port: HttpPort, lines: LineServer | None = None) -> None:
         self._entrance = entrance
@@ -328,7 +328,7 @@ class HttpListener:
         self.port = entrance.port
 
     def stop(self) -> None:
-        """Nobody new comes in."""
+        """Accept no more connections."""
         self._entrance.stop()
 
     async def close(self) -> None:

@@ -1,10 +1,10 @@
-"""What does a job run that names no program? The command that its node was given. (SPEC N1, N2)
+"""Which command does a job without a program run? The default command of its node. (SPEC N1, N2)
 
     pricer                      pricer <input>
     pricer --fast {input} -v    pricer --fast <input> -v
 
-The first word is a program of the exec directory. `{input}` stands for the path of the job's one file; where it is not
-said, the path is the last argument. No shell is asked: quotes group words, and nothing else has a meaning.
+The first word is a program of the exec directory. `{input}` stands for the path of the job's one file; without it the
+path is the last argument. There is no shell: quotes group words, and no other character has a meaning.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from wakugumi.errors import ConfigError, Refused
 
 
 class DefaultCommand(NamedTuple):
-    """A program by its name, and its arguments as they were written."""
+    """A program's name, and its arguments as written."""
 
     exec_name: str
     args: tuple[str, ...] = (INPUT,)
 
     def arguments(self, more: Sequence[str], inputs: Sequence[str]) -> list[str]:
-        """For a job with these arguments of its own and these files, which has one. Raises Refused."""
+        """Arguments for a job with these own arguments and these files, of which there must be one. Raises Refused."""
         if len(inputs) != 1:
             raise Refused("bad-request", f"a job that names no program has one input file, not {len(inputs)}")
         return [word.replace(INPUT, inputs[0]) for word in [*self.args[:-1], *self._last(more)]]
 
     def _last(self, more: Sequence[str]) -> list[str]:
-        """A job's own arguments come before an input that is last, unless they say themselves where it goes, and after
-        everything else."""
+        """A job's own arguments go at the end, but before an input that is last; if they contain `{input}` themselves,
+        it is not added again."""
         last = self.args[-1]
         if last != INPUT:
             return [last, *more]
@@ -39,7 +39,7 @@ class DefaultCommand(NamedTuple):
 
 
 def parse_command(text: str) -> DefaultCommand:
-    """As it stands after `--command` or `--program`. Raises ConfigError."""
+    """Read the value of `--command` or `--program`. Raises ConfigError."""
     hint = 'name a program of the exec directory, as in --command "pricer --fast {input}"'
     try:
         words = shlex.split(text)

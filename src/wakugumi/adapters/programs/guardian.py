@@ -1,10 +1,10 @@
-"""Who ends the programs when the worker itself dies? A parent that does nothing else. (SPEC W3)
+"""Which process ends the programs when the worker itself dies? A parent that does nothing else. (SPEC W3)
 
     guardian ── worker ── programs ── …
 
-Whatever loses its parent comes to the worker, and when that is gone, to the guardian, which kills it. If the guardian
-dies first the kernel tells the worker, which then ends everything below it and itself. If both are killed in the same
-instant, programs go on until the next worker on the same jobs folder starts: it ends them first (`marks`).
+An orphan becomes a child of the worker or, if that is gone, of the guardian, which kills it. If the guardian dies
+first, the kernel signals the worker, which then ends everything below it and itself. If both are killed in the same
+instant, programs continue until the next worker on the same jobs folder starts: it ends them first (`marks`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ log = logging.getLogger("wakugumi.guardian")
 
 FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _GUARDIAN_DIED: Final = signal.SIGRTMIN
-"""A signal that nobody else uses."""
+"""A signal without another use."""
 _END_WITHIN_S: Final = 10.0
-"""For processes that the kernel holds (a dead network disk): then we go without them."""
+"""Time limit for processes that the kernel holds (a dead network disk); they are then left."""
 
 
 def guard(run: Callable[[], int]) -> int:
-    """Run `run` in a child process and return its exit code, 128 and the number for a signal.
+    """Run `run` in a child process and return its exit code; 128 plus the number after a signal.
 
-    Call it before there are threads, a loop or children. Returns when nothing is left below this process.
+    Call it before there are threads, a loop or children. Returns when no process is left below this one.
     """
     if not become_subreaper():
         return run()
@@ -54,10 +54,10 @@ def guard(run: Callable[[], int]) -> int:
 
 
 def _work(run: Callable[[], int], guardian: int, mask: set[int | signal.Signals]) -> None:
-    """The child. Never returns."""
+    """The child process. Never returns."""
     code = 1
     try:
-        # In a group of its own it gets each signal once, from the guardian, also when a terminal sends it to all.
+        # A group of its own gets each signal once, from the guardian, even if a terminal sends it to the whole group.
         os.setpgid(0, 0)
         signal.signal(_GUARDIAN_DIED, _guardian_died)
         ask_for_parent_death(_GUARDIAN_DIED)
@@ -67,7 +67,7 @@ def _work(run: Callable[[], int], guardian: int, mask: set[int | signal.Signals]
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     except BaseException:
-        sys.excepthook(*sys.exc_info())  # as at the end of any process
+        sys.excepthook(*sys.exc_info())  # As at the end of any process.
     finally:
         logging.shutdown()
         with contextlib.suppress(OSError, ValueError):
@@ -94,7 +94,7 @@ def _guardian_died(_number: int, _frame: FrameType | None) -> None:
 
 
 def _end_all_below() -> None:
-    """Again and again: what loses its parent by this becomes a child of ours, and is next."""
+    """Kill repeatedly, because the orphans of each round become our children."""
     children = OwnChildren()
     give_up_at = time.monotonic() + _END_WITHIN_S
     try:
@@ -102,7 +102,7 @@ def _end_all_below() -> None:
             kill_with_all_below(pids)
             _reap()
             if time.monotonic() > give_up_at:
-                log.error("processes that cannot be killed are left: %s", pids)
+                log.error("unkillable processes left pids=%s", pids)
                 return
             time.sleep(0.001)
     finally:
@@ -110,7 +110,7 @@ def _end_all_below() -> None:
 
 
 def _reap() -> list[tuple[int, int]]:
-    """Process id and status of all children that have ended."""
+    """Process ids and statuses of all children that have ended."""
     ended = []
     with contextlib.suppress(ChildProcessError):
         while True:

@@ -1,7 +1,7 @@
-"""What does Linux alone offer to a process, and how do we live where it is missing?
+"""Which services does only Linux offer to a process, and what replaces them elsewhere?
 
-`prctl`: orphans come to us, we learn of our parent's death, and programs of the same user cannot read our memory and
-environment; False where it is missing. `boot_id`: which start of the machine this is; empty where nobody knows.
+`prctl`: orphans become our children, a parent's death is signalled, and programs of the same user cannot read our
+memory and environment; False where it is missing. `boot_id`: the current boot of the machine; empty where unknown.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 def become_subreaper() -> bool:
-    """From now on orphans below this process become its children, instead of init's."""
+    """From now on orphans below this process become its children instead of init's."""
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -25,21 +25,21 @@ def stop_being_subreaper() -> bool:
 
 
 def ask_for_parent_death(number: int) -> bool:
-    """This signal comes to us when our parent dies."""
+    """Receive this signal when our parent dies."""
     return _prctl(_PR_SET_PDEATHSIG, number)
 
 
 def hide_from_programs() -> bool:
-    """Processes of the same user cannot read our memory, our open files and what we were started with; root can.
+    """Processes of the same user cannot read our memory, open files and start arguments; root can.
 
-    It holds for what we fork, and no longer for a program that we start. Of our own /proc files only those that
-    everybody may read are left to us, and our open files.
+    Forked processes inherit this, started programs do not. We ourselves can still read only our public /proc files, and
+    our open files.
     """
     return _prctl(_PR_SET_DUMPABLE, 0)
 
 
 def boot_id() -> str:
-    """Of this start of the machine, the same to all of its processes and never again; empty if nobody knows."""
+    """Id of the machine's current boot, the same in all processes; empty if unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

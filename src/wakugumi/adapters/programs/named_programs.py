@@ -1,4 +1,4 @@
-"""Which program does a job's name mean? One of the exec directory or one that was named, and nothing else. (SPEC W1)"""
+"""Which program does a job's name mean? One in the exec directory or one named separately. (SPEC W1)"""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from wakugumi.errors import Refused
 
 
 class Programs:
-    """The programs that jobs may name: those of the exec directory, and those named one by one."""
+    """The programs that jobs may name: those in the exec directory, and those named one by one."""
 
     def __init__(
         self, folder: Path | None, named: Mapping[str, Path] = {}, default: DefaultCommand | None = None
     ) -> None:
-        """Without a `default`, every job has to name one."""
+        """Without a `default` every job must name a program."""
         self.default = default
         self._folder = None if folder is None else os.path.realpath(folder)
         self._named = {name: os.path.abspath(path) for name, path in named.items()}
         self._checked: dict[str, str] = {}
-        """Names that were good and led to a file once: a name is checked once, the file each time."""
+        """Paths of valid names: a name is checked once, its file each time."""
 
     @property
     def folders(self) -> list[str]:
-        """Where they are."""
+        """Folders of all programs."""
         named = [os.path.dirname(path) for path in self._named.values()]
         return [*([] if self._folder is None else [self._folder]), *named]
 
     def resolve(self, exec_name: str) -> str:
-        """The absolute path to start. Raises Refused.
+        """The absolute path of a program. Raises Refused.
 
-        A link that leads out of the exec directory is not followed: "nothing outside it can be started" is worth more
-        as a rule without exception, and whoever wants that program can name it.
+        A link out of the exec directory is not followed: no program outside it can be started, without exception. Such
+        a program can be named separately.
         """
         path = self._checked.get(exec_name)
         if path is not None and _is_file(path):
@@ -56,8 +56,8 @@ class Programs:
         raise Refused("unknown-program", f"this worker has no program {exec_name!r}")
 
     def open(self, path: str) -> int:
-        """What `resolve` said, to be copied. A link that came since then leads nowhere else than one that was there.
-        Raises Refused, and OSError."""
+        """Open a path of `resolve` for a copy. A link that was made since then is checked, too. Raises Refused, and
+        OSError."""
         target = os.path.realpath(path) if os.path.islink(path) else path
         if self._folder is None or path in self._named.values():
             return os.open(target, READ)
@@ -82,7 +82,7 @@ class Programs:
 
 
 def _is_file(path: str) -> bool:
-    """And not a link to one."""
+    """Whether it is a file, not a link to one."""
     try:
         return stat.S_ISREG(os.lstat(path).st_mode)
     except OSError:

@@ -1,7 +1,7 @@
-"""Where do stdout and stderr of a program go? Straight to files, with no pipe in between and out of its reach.
+"""Where do stdout and stderr of a program go? Straight to files, without a pipe, and out of the program's reach.
 
-The files have no name. They serve one job after the other, because making and removing two files costs more than all
-else that is done on disk for a small job; but only if no process is left that could still write to them.
+The files have no name. They are reused by later jobs, because making and removing two files costs more than all other
+disk work of a small job; but only if no process is left that could still write to them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from wakugumi.adapters.programs.run_as import User
 from wakugumi.adapters.programs.spawn import above_stdio
 
 _KEPT_MAX: Final = 64
-"""Pairs that wait for the next job: as many as a large machine runs at once."""
+"""Most pairs kept for later jobs: about as many as a large machine runs at once."""
 
 
 class Capture:
-    """What one program writes to stdout and stderr."""
+    """Files for stdout and stderr of one program."""
 
     __slots__ = ("err", "err_bytes", "is_blank", "out", "out_bytes")
 
@@ -30,22 +30,22 @@ class Capture:
         self.out_bytes = 0
         self.err_bytes = 0
         self.is_blank = True
-        """Nothing was in it when it was last measured, not even room set aside."""
+        """The files were empty when last measured, without allocated blocks."""
 
     def measure(self) -> int:
-        """See how much there is; returns the larger of the two."""
+        """Measure both files; returns the larger size."""
         out, err = os.fstat(self.out), os.fstat(self.err)
         self.out_bytes, self.err_bytes = out.st_size, err.st_size
         self.is_blank = not (out.st_size or err.st_size or out.st_blocks or err.st_blocks)
         return max(self.out_bytes, self.err_bytes)
 
     def texts(self, bytes_max: int, err_bytes_max: int | None = None) -> tuple[str, str]:
-        """The end of each as text, with replacement characters for what is none. `measure` comes first."""
+        """The end of each file as text, with replacement characters for invalid bytes. Call `measure` before."""
         err_bytes_max = bytes_max if err_bytes_max is None else err_bytes_max
         return _text(self.out, self.out_bytes, bytes_max), _text(self.err, self.err_bytes, err_bytes_max)
 
     def renew(self) -> None:
-        """As if just made. Position and flags are shared with the program that had it, which may have changed both."""
+        """Reset for another job. Offset and flags are shared with the previous program, which may have changed both."""
         for file in (self.out, self.err):
             if not self.is_blank:
                 os.ftruncate(file, 0)
@@ -59,10 +59,10 @@ class Capture:
 
 
 class Captures:
-    """Empty captures for the jobs to come."""
+    """Empty captures for later jobs."""
 
     def __init__(self, folder: str, user: User | None = None) -> None:
-        """With a `user`, a program of theirs may open them anew, by /dev/stdout."""
+        """With a `user` the files belong to it, so that its programs may reopen them by /dev/stdout."""
         self._folder = folder
         self._user = user
         self._free: list[Capture] = []
@@ -82,7 +82,7 @@ class Captures:
             raise refused(error, "there is no place for the program's output") from None
 
     def give_back(self, capture: Capture, *, abandoned: bool) -> None:
-        """Only what no living process has open is `abandoned`, and serves another job. `measure` comes first."""
+        """Return a capture. Only if no living process has it open (`abandoned`) it is reused. Call `measure` before."""
         if abandoned and len(self._free) < _KEPT_MAX:
             try:
                 capture.renew()
@@ -107,7 +107,7 @@ class Captures:
 def _nameless(folder: str) -> int:
     with contextlib.suppress(AttributeError, OSError):
         return above_stdio(os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600))
-    # Some file systems have no such thing, and a full disk will say so again.
+    # Some file systems have no unnamed files; a full disk fails here again.
     name = f"{folder}/.capture-{os.urandom(8).hex()}"
     file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     os.unlink(name)

@@ -1,9 +1,9 @@
-"""Which processes are below which, for which job does one run, and what does it use? How are they all ended?
+"""Which processes descend from which, for which job do they run, what do they use, and how are they ended?
 
-/proc knows; where it is missing, nobody is known.
+All facts come from /proc; where it is missing, no process is known.
 
-A process id may be used anew as soon as its parent has taken note of its death. So only two kinds of ids are ever
-signalled here: children of our own, which nobody but us can reap, and what is below a process that was stopped first.
+A process id may be reused as soon as the parent has reaped the process. Only two kinds of ids are therefore signalled
+here: our own children, which only we can reap, and descendants of a process that was stopped first.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 JOB_VARIABLE: Final = "WAKU_JOB_ID"
-"""In the environment of every program of a job: programs may want it, and strays are found by it."""
+"""Variable in the environment of every program of a job: for the program itself, and to recognize strays."""
 _GENERATIONS_MAX: Final = 100
-"""A deeper tree is killed as far as this; the rest becomes ours, and is found by the next look."""
+"""A deeper tree is killed down to this depth; the rest become our children, and are found later."""
 _ENVIRON_BYTES_MAX: Final = 4 * 1024 * 1024
-"""The kernel takes no larger environment with its arguments."""
+"""The kernel allows no larger environment and arguments."""
 _TICK_S: Final = 1.0 / os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class Usage(NamedTuple):
-    """What a process and the children it has waited for use."""
+    """Resources of a process and of the children that it has waited for."""
 
     cpu_s: float
     resident_bytes: int
-    """Memory of its own: what it shares with files is not counted."""
+    """Its own memory, without pages shared with files."""
     data_bytes: int
-    """What RLIMIT_DATA counts."""
+    """Memory counted by RLIMIT_DATA."""
 
 
 class OwnChildren:
-    """The children of this process, its adopted orphans included, for the price of one small read."""
+    """The children of this process, adopted orphans included, at the cost of one small read."""
 
     def __init__(self) -> None:
         pid = os.getpid()
@@ -49,11 +49,11 @@ class OwnChildren:
         return self._file >= 0
 
     def pids(self) -> list[int]:
-        """Who is there now. Empty where it cannot be known."""
+        """Current children. Empty where they cannot be known."""
         if self._file < 0:
             return []
         data = os.pread(self._file, 4096, 0)
-        if len(data) > 4000:  # the kernel stops short of a full page, never inside a number
+        if len(data) > 4000:  # The kernel ends before a full page, never inside a number.
             while more := os.pread(self._file, 4096, len(data)):
                 data += more
         return [*map(int, data.split())]
@@ -65,7 +65,7 @@ class OwnChildren:
 
 
 def children_of(pid: int) -> list[int]:
-    """Empty for a process that is gone."""
+    """Empty if the process is gone."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -75,10 +75,10 @@ def children_of(pid: int) -> list[int]:
 
 
 def with_all_below(roots: Iterable[int]) -> list[int]:
-    """The processes themselves and all their descendants."""
+    """The processes and all their descendants."""
     found = list(roots)
     seen = set(found)
-    for pid in found:  # grows while it is read
+    for pid in found:  # The list grows during the loop.
         for child in children_of(pid):
             if child not in seen:
                 seen.add(child)
@@ -87,9 +87,9 @@ def with_all_below(roots: Iterable[int]) -> list[int]:
 
 
 def kill_with_all_below(roots: Iterable[int]) -> int:
-    """Stop them, generation by generation, then kill them all. Returns how many there were.
+    """Stop them, generation by generation, then kill them all. Returns their number.
 
-    What is stopped can neither fork away nor reap, so nothing escapes and no id below it is used anew meanwhile.
+    A stopped process can neither fork nor reap, so no descendant escapes, and no id below it is reused meanwhile.
     """
     new = list(roots)
     stopped: dict[int, None] = {}
@@ -106,7 +106,7 @@ def kill_with_all_below(roots: Iterable[int]) -> int:
 
 
 def send(pid: int, number: int) -> bool:
-    """False if it is gone, or not ours to signal."""
+    """False if the process is gone, or may not be signalled."""
     try:
         os.kill(pid, number)
     except OSError:
@@ -123,7 +123,7 @@ def send_to_group(pid: int, number: int) -> bool:
 
 
 def session_of(pid: int) -> int:
-    """The process that began its session; 0 if it is gone."""
+    """The process that began the session of `pid`; 0 if it is gone."""
     try:
         return os.getsid(pid)
     except OSError:
@@ -131,7 +131,7 @@ def session_of(pid: int) -> int:
 
 
 def state_of(pid: int) -> str:
-    """`Z` for a zombie, as in /proc; empty for one that is gone."""
+    """State as in /proc, such as `Z` for a zombie; empty if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0].decode()
@@ -140,7 +140,7 @@ def state_of(pid: int) -> str:
 
 
 def start_of(pid: int) -> int:
-    """When it began, in ticks: with its number it is this process and no other. 0 if it is gone."""
+    """Start time in ticks, which identifies the process together with its id; 0 if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[19])
@@ -149,7 +149,7 @@ def start_of(pid: int) -> int:
 
 
 def read_environment(pid: int) -> bytes | None:
-    """As it was when the program began; empty if we may not look. None for one that is gone."""
+    """The environment at the start of the program; empty if it may not be read. None if the process is gone."""
     try:
         with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
             return file.read(_ENVIRON_BYTES_MAX) or b""
@@ -160,7 +160,7 @@ def read_environment(pid: int) -> bytes | None:
 
 
 def job_of(pid: int) -> str | None:
-    """The job it was started for, empty if its environment does not tell. None for one that is gone or a zombie."""
+    """The job that it was started for; empty if unknown. None if it is gone or a zombie."""
     environment = read_environment(pid)
     if environment is None:
         return None
@@ -172,7 +172,7 @@ def job_of(pid: int) -> str | None:
 
 
 def usage_of(pid: int) -> Usage | None:
-    """None for a process that is gone."""
+    """None if the process is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -185,7 +185,7 @@ def usage_of(pid: int) -> Usage | None:
 
 
 def tasks_of_user(uid: int) -> int:
-    """How many threads a user runs: what RLIMIT_NPROC counts."""
+    """Number of a user's threads, as counted by RLIMIT_NPROC."""
     count = 0
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if name.isdigit():
@@ -197,6 +197,6 @@ def tasks_of_user(uid: int) -> int:
 
 
 def _real_user_of(pid: str) -> int:
-    """Also of a process that hides: its files in /proc are root's."""
+    """The user also of a hidden process, whose files in /proc belong to root."""
     with open(f"/proc/{pid}/status", "rb") as file:
         return next((int(line.split()[1]) for line in file if line.startswith(b"Uid:")), -1)

@@ -1,10 +1,10 @@
-"""How is a program started, watched and ended, with everything it has started itself? (SPEC W1, W3, W8)
+"""How is a program started, watched and ended, with all of its descendants? (SPEC W1, W3, W8)
 
-Every program leads a session of its own; what leaves it, or outlives its parent, is a stray (see `strays`). A process
-that holds a `Processes` starts no other children meanwhile.
+Every program leads its own session; a process that leaves it, or outlives its parent, is a stray (see `strays`). A
+process with a `Processes` starts no other children meanwhile.
 
     start ─► running ─► ended ─► strays, if any, are gone ─► on_end
-               └─ kill: SIGTERM, grace, then stop and SIGKILL all; without grace where the program does damage
+               └─ kill: SIGTERM, grace, then stop and SIGKILL all; without grace if the program breaks a limit
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from wakugumi.limits.units import KIB
 log = logging.getLogger("wakugumi.process")
 
 WATCH_S: Final = 0.2
-"""How often what programs write is measured. A fast one writes some 100 MB meanwhile."""
+"""Seconds between two looks at a program's output. A fast one writes some 100 MB meanwhile."""
 _POLL_S: Final = 0.005
-"""How often to ask whether a program has ended, on a kernel that does not tell."""
+"""Seconds between two looks for a program's end, on a kernel without pidfds."""
 _HUNT_FIRST_S: Final = 0.001
 _HUNT_MAX_S: Final = 0.05
 HUNT_ROUNDS: Final = 100
-"""Some five seconds, then strays that do not die (the kernel holds them) are waited for no longer."""
+"""Some five seconds; strays that survive them (the kernel holds them) are no longer waited for."""
 _STDERR_READ_BYTES: Final = 64 * KIB
 
 
@@ -81,22 +81,22 @@ class RunningProgram:
         self.pid = 0
         self.pidfd = -1
         self.status_file = -1
-        """Says whether the exec stub has become the program; -1 if there was no stub or it has."""
+        """Pipe that shows whether the exec stub has become the program; -1 if there was no stub or it is closed."""
         self.kill_at = float("inf")
         self.reason = ""
-        """A code of the error table if it did not simply end by itself."""
+        """A code of the error table, unless the program ended by itself."""
         self.why = ""
         self.exit_code = 0
-        """128 and the number if a signal ended it, as a shell tells it."""
+        """128 plus the number if a signal ended the program, as in a shell."""
         self.signal = 0
         self.cpu_s = 0.0
         self.ended_at = 0.0
         self.abandoned = False
-        """It has ended, and surely nothing of it is left."""
+        """The program has ended, and surely none of its processes is left."""
 
 
 class Processes:
-    """All programs that this process runs."""
+    """All programs of this process."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Processes:
         self._timer_at = float("inf")
         self._all_ended: asyncio.Future[None] | None = None
         self._by_pidfd_too = by_pidfd and hasattr(os, "pidfd_open")
-        # One file in the loop for all programs: to add and take out one for each costs the loop several calls.
+        # One file in the loop for all programs: to add and remove one for each would cost the loop several calls.
         self._exits = select.epoll()
         loop.add_reader(self._exits.fileno(), self._see_exits)
 
@@ -148,8 +148,8 @@ class Processes:
         bounds: JobBounds | None = None,
         env: Mapping[str, str] = {},
     ) -> RunningProgram:
-        """Start a program; `on_end` will be called with what this returns, its capture measured. What `env` has goes
-        before what all programs get. Raises Refused."""
+        """Start a program; `on_end` is called with the returned object, its capture measured. `env` overrides variables
+        of all programs. Raises Refused."""
         now = self._loop.time()
         child = RunningProgram(job, capture, now, now + timeout_s, bounds)
         try:
@@ -163,13 +163,13 @@ class Processes:
                 child.pidfd = os.pidfd_open(child.pid)
                 self._exits.register(child.pidfd, select.EPOLLIN)
                 self._by_pidfd[child.pidfd] = child
-            except OSError:  # an old kernel, or no file descriptor left: then it is asked for
+            except OSError:  # An old kernel, or no file descriptor left: the end is polled for.
                 self._close_pidfd(child)
         self._wake(min(now + self._interval(child), child.deadline))
         return child
 
     def kill(self, child: RunningProgram, reason: str, why: str, *, at_once: bool = False) -> None:
-        """End it with everything below. The first reason stands."""
+        """End a program with all of its descendants. The first reason stands."""
         if child.reason or child.pid not in self._by_pid:
             return
         child.reason, child.why = reason, why
@@ -192,7 +192,7 @@ class Processes:
         )
 
     async def close(self) -> None:
-        """End all programs, with grace, and reap everything."""
+        """End all programs, with grace, and reap all processes."""
         for child in list(self._by_pid.values()):
             self.kill(child, "cancelled", "the worker is stopping")
         if self._by_pid or self._hunts:
@@ -252,17 +252,17 @@ class Processes:
         now = self._loop.time()
         for child in list(self._by_pid.values()):
             try:
-                self._look_at(child, now)
+                self._check(child, now)
             except Exception:
-                log.exception("job=%s could not be watched", child.job)
+                log.exception("watch failed job=%s", child.job)
             if child.pid in self._by_pid:
                 self._wake(min(now + self._interval(child), child.kill_at if child.reason else child.deadline))
         try:
             self._strays.reap()
         except Exception:
-            log.exception("what jobs left running could not be looked for")
+            log.exception("search for strays failed")
 
-    def _look_at(self, child: RunningProgram, now: float) -> None:
+    def _check(self, child: RunningProgram, now: float) -> None:
         if child.pidfd < 0 and os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             self._ended(child)
         elif child.reason:
@@ -283,12 +283,12 @@ class Processes:
         return f"the program wrote more than {self._output_bytes_max} bytes to stdout or stderr"
 
     def _has_become_program(self, child: RunningProgram) -> bool:
-        """What the stub itself uses is not the program's. What it wrote, if it failed, is read in the end."""
+        """Whether resource limits apply yet: the stub's own usage does not count. Its error is read at the end."""
         if child.status_file < 0:
             return True
-        look = select.poll()  # not `select`, which knows no file above 1 023
-        look.register(child.status_file, select.POLLIN)
-        return bool(look.poll(0))
+        poll = select.poll()  # `select` knows no file above 1023.
+        poll.register(child.status_file, select.POLLIN)
+        return bool(poll.poll(0))
 
     # Ending.
 
@@ -300,26 +300,26 @@ class Processes:
             try:
                 self._ended(child)
             except Exception:
-                log.exception("job=%s ended, and that could not be handled", child.job)
+                log.exception("end of program not handled job=%s", child.job)
 
     def _ended(self, child: RunningProgram) -> None:
-        """The program is a zombie still: so its group's number is not used anew before its members are killed.
+        """Kill the group of a program that is a zombie still, so that the group's id is not reused, then reap it.
 
-        Until it is reaped, `_watch` comes again if this fails. From then on its end is told, whatever fails.
+        If this fails before the reaping, `_watch` calls it again. Afterwards the end is always reported.
         """
         self._close_pidfd(child)
-        strays = True  # as long as nobody knows
+        strays = True  # Until it is known.
         try:
             strays = bool(self._strays.find())
             if strays or not self._strays.all_known:
                 send_to_group(child.pid, signal.SIGKILL)
         except Exception:
-            log.exception("job=%s ended, and its group could not be killed", child.job)
+            log.exception("group not killed job=%s", child.job)
         try:
             _, status, usage = os.wait4(child.pid, 0)
             code = os.waitstatus_to_exitcode(status)
             child.cpu_s = usage.ru_utime + usage.ru_stime
-        except ChildProcessError:  # someone took note of its end before us, and knows how it was
+        except ChildProcessError:  # Another part of this process has reaped it: its status is unknown.
             code = -signal.SIGKILL
         child.signal = max(-code, 0)
         child.exit_code = code if code >= 0 else 128 - code
@@ -331,29 +331,29 @@ class Processes:
             try:
                 self._explain(child)
             except Exception:
-                log.exception("job=%s ended, and its limits could not be checked", child.job)
+                log.exception("limits not checked job=%s", child.job)
         if strays:
             self._hunts += 1
             self._hunt(child, 0)
         else:
             child.abandoned = self._strays.all_known
-            self._tell(child)
+            self._report(child)
 
-    def _tell(self, child: RunningProgram) -> None:
+    def _report(self, child: RunningProgram) -> None:
         try:
-            if child.capture.measure() > self._output_bytes_max and not child.reason:  # all of it since the last look
+            if child.capture.measure() > self._output_bytes_max and not child.reason:  # Written since the last look.
                 child.reason, child.why = "output-limit", self._too_much_output()
         except Exception:
-            log.exception("job=%s ended, and its output could not be measured", child.job)
+            log.exception("output not measured job=%s", child.job)
         try:
             self._on_end(child)
         except Exception:
-            log.exception("job=%s ended, and that could not be handled", child.job)
+            log.exception("end of program not handled job=%s", child.job)
         if self._all_ended is not None and not self._by_pid and not self._hunts and not self._all_ended.done():
             self._all_ended.set_result(None)
 
     def _explain(self, child: RunningProgram) -> None:
-        """What the stub and the limits have to say to its end."""
+        """Set the reason of a failure from the stub's error and the limits."""
         failed = ""
         with contextlib.suppress(BlockingIOError):
             failed = os.read(child.status_file, 16).decode()
@@ -384,7 +384,7 @@ class Processes:
             os.close(pidfd)
 
     def _kill_hard(self, child: RunningProgram) -> None:
-        """All of it at once; and again after a while, should anything have slipped through."""
+        """Kill everything now, and again after a while in case a process escaped."""
         child.kill_at = self._loop.time() + self._kill_grace_s
         self._wake(child.kill_at)
         send_to_group(child.pid, signal.SIGSTOP)
@@ -392,24 +392,24 @@ class Processes:
         send_to_group(child.pid, signal.SIGKILL)
 
     def _hunt(self, child: RunningProgram, rounds: int) -> None:
-        """After its end: kill what is left of a job, as often as something is left, then tell."""
+        """Kill processes that a job left until none remain, then report its end."""
         try:
             some_left, failed = self._strays.reap() > 0, False
         except Exception:
             some_left = failed = True
             if rounds in (0, HUNT_ROUNDS):
-                log.exception("job=%s ended, and what it left running could not be looked for", child.job)
+                log.exception("search for strays failed job=%s", child.job)
         if some_left and rounds < HUNT_ROUNDS:
             pause = min(_HUNT_FIRST_S * 2**rounds, _HUNT_MAX_S)
             self._loop.call_later(pause, self._hunt, child, rounds + 1)
             return
         if rounds >= HUNT_ROUNDS:
-            log.warning("job=%s left processes behind that cannot be killed", child.job)
+            log.warning("processes left that cannot be killed job=%s", child.job)
             try:
                 self._strays.give_up()
             except Exception:
                 failed = True
-                log.exception("job=%s left processes behind that cannot be listed", child.job)
+                log.exception("left processes not listed job=%s", child.job)
         self._hunts -= 1
         child.abandoned = not failed and self._strays.all_known and not self._strays.some_remain
-        self._tell(child)
+        self._report(child)

@@ -1,4 +1,4 @@
-"""What do programs get of this process's environment, and as whom do they run? (SPEC O1, U8)"""
+"""Which variables of this process's environment do programs get, and as which user do they run? (SPEC O1, U8)"""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ log = logging.getLogger("wakugumi.process")
 
 
 class ProgramRules(NamedTuple):
-    """What programs get of us, and as whom they run."""
+    """Environment and user of programs."""
 
     env: EnvRules = EnvRules()
     user: User | None = None
-    """None: as we do."""
+    """None: the user of this process."""
 
     @property
     def runs_as_root(self) -> bool:
-        """Programs of others have the rights of root here. Those of a grid that is root's own are not others'."""
+        """Whether programs of others have root's rights here. The programs of root's own grid are not others'."""
         return self.user is None and os.geteuid() == 0 and not self.env.whole
 
 
 RULES: Final = ProgramRules()
-"""Nothing was said."""
+"""All defaults."""
 
 
 def environment_for(rules: ProgramRules) -> dict[bytes, bytes]:
-    """What programs get of our own. What they do not get is logged, by name."""
+    """Variables of this process for programs. The names of withheld ones are logged."""
     held = held_back(os.environ, rules.env)
     if held:
-        log.info("programs do not get these variables of the environment: %s", ", ".join(held))
-    ours = {JOB_VARIABLE, MARK_VARIABLE}  # Of a job that started us, if one did.
+        log.info("variables withheld from programs names=%s", ",".join(held))
+    ours = {JOB_VARIABLE, MARK_VARIABLE}  # Set if a job started this process.
     left_out = {os.fsencode(name) for name in ours.union(held)}
     passed = {name: value for name, value in os.environb.items() if name not in left_out}
     if rules.user is None:
         return passed
-    said = frozenset(name for name in passed if is_passed_by_name(os.fsdecode(name), rules.env))
-    return users_environment(rules.user, passed, said)
+    named = frozenset(name for name in passed if is_passed_by_name(os.fsdecode(name), rules.env))
+    return users_environment(rules.user, passed, named)

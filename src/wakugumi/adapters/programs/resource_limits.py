@@ -1,13 +1,13 @@
-"""Has a job broken one of its limits (SPEC W8), and how do we know?
+"""Has a job exceeded one of its limits (SPEC W8), and how is that known?
 
     limit       enforced by                                 known for sure by      else "probably", if it failed and
-    memory      RLIMIT_DATA for each process, and a look    the look               was near the limit, or said so
+    memory      RLIMIT_DATA for each process, and a look    the look               was near the limit, or printed so
     CPU time    RLIMIT_CPU for each process, and a look     SIGXCPU, or the look
-    file size   RLIMIT_FSIZE, stdout and stderr included    SIGXFSZ                said so
-    processes   a look, with RLIMIT_NPROC as a fuse         the look               said so
+    file size   RLIMIT_FSIZE, stdout and stderr included    SIGXFSZ                printed so
+    processes   a look, with RLIMIT_NPROC as a fuse         the look               printed so
 
-A look, every 50 ms, is at all processes of the job together. RLIMIT_NPROC counts all threads of a user on the machine
-and does not bind root: so it is the look that decides, and the fuse only stops a bomb that is faster than the look.
+A look, every 50 ms, measures all processes of the job together. RLIMIT_NPROC counts all threads of a user on the
+machine and does not bind root: the look decides, and the fuse only stops a fork bomb that is faster than the look.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from wakugumi.wire.messages.job import JobLimits
 
 LOOK_S: Final = 0.05
 _FUSE_SPARE: Final = 64
-"""Threads of the job, and what else the user starts meanwhile."""
+"""Room for threads of the job, and for other processes that the user starts meanwhile."""
 _NEAR: Final = 0.9
 _NO_LIMITS: Final = (None, None, None, None)
 
@@ -42,8 +42,8 @@ _NO_FORK: Final = re.compile(rb"resource temporarily unavailable|cannot fork|for
 def stub_command(
     status: int, env: int | None, bounds: JobBounds | None, user: User | None, command: Sequence[bytes]
 ) -> list[bytes]:
-    """What to run in place of the program. `status`, and `env` if the program has other variables than the stub, are
-    open files that are handed on to it."""
+    """The stub's command in place of the program's. `status` and, if the program's variables differ from the stub's,
+    `env` are open files for the stub."""
     uid = os.geteuid() if user is None else user.uid
     numbers = (status, env, *(_NO_LIMITS if bounds is None else bounds.numbers(uid)))
     arguments = [b"-" if number is None else str(number).encode() for number in numbers]
@@ -52,7 +52,7 @@ def stub_command(
 
 
 class Breach(NamedTuple):
-    """A code of the error table, and what happened in words."""
+    """A code of the error table, and a text."""
 
     code: str
     text: str
@@ -62,7 +62,7 @@ class JobBounds:
     """The limits of one running job."""
 
     def __init__(self, limits: JobLimits) -> None:
-        """Raises Refused for limits that make no sense."""
+        """Raises Refused for invalid limits."""
         for name, value in (
             ("MemoryBytes", limits.memory_bytes),
             ("CpuS", limits.cpu_s),
@@ -75,7 +75,7 @@ class JobBounds:
         self._data_peak = 0
 
     def numbers(self, uid: int) -> Sequence[int | None]:
-        """What the exec stub sets for a program of this user."""
+        """Limits that the exec stub sets for a program of this user."""
         limits = self._limits
         cpu_s = None if limits.cpu_s is None else math.ceil(limits.cpu_s)
         fuse = None
@@ -84,7 +84,7 @@ class JobBounds:
         return limits.memory_bytes, cpu_s, limits.file_bytes, fuse
 
     def look(self, pids: Iterable[int]) -> Breach | None:
-        """At all processes of the job."""
+        """Measure all processes of the job."""
         limits = self._limits
         memory = 0
         cpu_s = 0.0
@@ -102,7 +102,7 @@ class JobBounds:
         return None
 
     def explain(self, exit_code: int, cpu_s: float, stderr: Callable[[], bytes]) -> Breach | None:
-        """Why a job failed that was not ended by a look. A shell tells its child's signal as 128 and the number."""
+        """Why a job failed, unless a look ended it. A shell reports its child's signal as 128 plus the number."""
         limits = self._limits
         killed_by = exit_code - 128
         if limits.cpu_s is not None and (

@@ -1,6 +1,6 @@
-"""As whom do programs run? (SPEC O1) As another user than the worker's, where root runs the worker and says so.
+"""As which user do programs run? (SPEC O1) As another one than the worker's, if root runs the worker and asks for it.
 
-The worker itself stays root: it needs that to become the user, for each program anew (`limited`), and to end it.
+The worker itself stays root, to become the user for each program (`set_limits`), and to end it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from wakugumi.errors import ConfigError
 
 _HINT: Final = "name a user of this machine, or a number: --run-as grid, --run-as 1234 or --run-as 1234:1234"
 _ID_MAX: Final = 2**32 - 2
-"""The largest number of a user or a group: the one above it means none."""
+"""The largest id of a user or a group: the next number means none."""
 _WITHIN_S: Final = 60.0
 _LINKS_MAX: Final = 40
-"""On one way, as the kernel has it."""
+"""Most links on one path, as in the kernel."""
 
 
 class User(NamedTuple):
-    """Whose programs they are."""
+    """The user that programs run as."""
 
     uid: int
     gid: int
@@ -35,37 +35,37 @@ class User(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As the exec stub reads it."""
+        """The user as the exec stub reads it."""
         return f"{self.uid}:{self.gid}:{','.join(map(str, self.groups))}"
 
     @property
     def environment(self) -> dict[bytes, bytes]:
-        """What a program reads to learn who it is."""
+        """Variables that tell a program its user."""
         name = os.fsencode(self.name)
         return {b"HOME": os.fsencode(self.home), b"USER": name, b"LOGNAME": name}
 
 
 _OF_WORKER: Final = (b"XDG_", b"SUDO_", b"MAIL", b"SHELL", b"OLDPWD")
-"""What variables of the worker's own user begin with: another one has no use for them."""
+"""Prefixes of variables of the worker's own user, which are useless to another one."""
 _PATH: Final = b"/usr/local/bin:/usr/bin:/bin"
-"""Root's may lead through folders of root's own."""
+"""PATH of programs: root's own may lead through root's folders."""
 _TEMPORARY: Final = (b"TMPDIR", b"TMP", b"TEMP")
 
 
-def users_environment(user: User, worker: Mapping[bytes, bytes], said: Collection[bytes]) -> dict[bytes, bytes]:
-    """The worker's variables as this user has them. Those that were `said` stay as they are, but who it is."""
-    kept = {name: value for name, value in worker.items() if name in said or not name.startswith(_OF_WORKER)}
-    if b"PATH" not in said:
+def users_environment(user: User, worker: Mapping[bytes, bytes], named: Collection[bytes]) -> dict[bytes, bytes]:
+    """The worker's variables adapted to this user. Variables `named` explicitly stay, except the user's own."""
+    kept = {name: value for name, value in worker.items() if name in named or not name.startswith(_OF_WORKER)}
+    if b"PATH" not in named:
         kept[b"PATH"] = _PATH
     for name in _TEMPORARY:
-        if name in kept and name not in said and not _may_write(user, kept[name]):
+        if name in kept and name not in named and not _may_write(user, kept[name]):
             del kept[name]
     return kept | user.environment
 
 
 def user_named(text: str) -> User:
-    """A user by name or number. One that the machine does not know has the group of the same number, unless it is told
-    another, and no home. Raises ConfigError."""
+    """A user by name or number. A number unknown to the machine has no home, and its group has the same number unless
+    another is given. Raises ConfigError."""
     if os.geteuid() != 0:
         raise ConfigError(
             f"--run-as {text[:80]}: only root can run programs as another user",
@@ -85,14 +85,14 @@ def user_named(text: str) -> User:
         gid = _number(group) if colon else uid
         found = User(uid, gid, (gid,), name, "/")
     except ValueError:
-        raise ConfigError(f"--run-as {text[:80]}: that is no user", _HINT) from None
+        raise ConfigError(f"--run-as {text[:80]}: not a valid user or group", _HINT) from None
     if found.uid == 0 or 0 in {found.gid, *found.groups}:
         raise ConfigError(f"--run-as {text[:80]}: programs would have the rights of root", _HINT)
     return found
 
 
 def check_reach(user: User, folders: Sequence[tuple[str, str]]) -> None:
-    """Can this user be, and get into these folders? Each comes with what it is called. Raises ConfigError."""
+    """Check that this user can enter these folders; each comes with its name for errors. Raises ConfigError."""
     words = [
         sys.executable,
         "-I",
@@ -125,8 +125,8 @@ def _may_write(user: User, folder: bytes) -> bool:
 
 
 def check_way(user: User, what: str, path: str) -> None:
-    """Can this user, or everybody, put something else in place of this folder, or of one on the way to it? As far as
-    they are there. In one with the sticky bit only the owner of an entry can replace it. Raises ConfigError."""
+    """Check that this user cannot replace this folder, or one on the way to it, as far as they exist. In a folder with
+    the sticky bit only the owner of an entry can replace it. Raises ConfigError."""
     for here, status, is_last in _way(path):
         if stat.S_ISLNK(status.st_mode):
             is_safe = status.st_uid in {0, os.geteuid()}
@@ -145,7 +145,7 @@ def check_way(user: User, what: str, path: str) -> None:
 
 
 def _way(path: str) -> Iterator[tuple[str, os.stat_result, bool]]:
-    """All folders and links on the way to a path, from the root on, and whether it is the path's own end."""
+    """All folders and links on the way to a path, from the root on, and whether each is the last one."""
     left, at, links = [part for part in reversed(path.split("/")) if part], "/", 0
     yield at, os.lstat(at), not left
     while left:

@@ -1,14 +1,14 @@
-"""How does a program get its limits (SPEC W8) and its user (SPEC O1)? This is run in its place, sets both, and becomes
-the program.
+"""How does a program get its limits (SPEC W8) and its user (SPEC O1)? This stub sets both, and becomes the program.
 
-    python -I -S limited.py STATUS ENV DATA CPU FILE PROCESSES USER PROGRAM ARG…  `-` is no limit, or no other user
-    python -I -S limited.py reach USER FOLDER…                                    which folders can this user not enter?
-    python -I -S limited.py write USER FOLDER                                     can this user make files there?
+    python -I -S set_limits.py STATUS ENV DATA CPU FILE PROCESSES USER PROGRAM ARG…  `-` is no limit, or no other user
+    python -I -S set_limits.py reach USER FOLDER…                                    which folders can this user not
+    enter?
+    python -I -S set_limits.py write USER FOLDER                                     can this user make files there?
 
-It stands alone, on the standard library, because every such job pays for its start. If the program cannot be
-started, the error's number is written to the open file STATUS; otherwise exec closes it, and that tells too.
-The open file ENV holds the program's variables, where these are not our own: before we become the program's user we
-have the rights of root, and a variable such as LD_PRELOAD, which a job may set, would have us run its code.
+It needs only the standard library, because every such job pays for its start. If the program cannot be started, the
+error's number is written to the open file STATUS; otherwise exec closes it. The open file ENV holds the program's
+variables, if they differ from the stub's: the stub has root's rights until it becomes the user, and a job's variable
+such as LD_PRELOAD would make it run the job's code.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import sys
 from typing import Final
 
 CPU_GRACE_S: Final = 1
-"""Between SIGXCPU, which a program may catch, and the kernel's SIGKILL."""
+"""Seconds between SIGXCPU, which a program may catch, and the kernel's SIGKILL."""
 REACH: Final = "reach"
 WRITE: Final = "write"
 CLOSED_FROM: Final = 64
 NOT_THE_USER: Final = "user "
-"""Before the number of an error, if the program could not be given its user."""
+"""Before the number of an error, if the stub could not become the user."""
 _PR_SET_NO_NEW_PRIVS: Final = 38
 
 
@@ -46,8 +46,8 @@ def main(status: str, env: str, data: str, cpu: str, file: str, processes: str, 
             sys.exit(127)
     if processes != "-":
         _limit(resource.RLIMIT_NPROC, int(processes), int(processes))
-    # Private memory that can be written: what a program takes for itself. The address space (RLIMIT_AS) would also
-    # count what Java, Go and .NET merely reserve, and refuse them at once. Last, because we live in it ourselves.
+    # Private writable memory, which a program uses itself. The address space (RLIMIT_AS) would also count memory that
+    # Java, Go and .NET only reserve, and they would fail at once. It is set last, because it applies to the stub, too.
     if data != "-":
         _limit(resource.RLIMIT_DATA, int(data), int(data))
     try:
@@ -58,15 +58,15 @@ def main(status: str, env: str, data: str, cpu: str, file: str, processes: str, 
 
 
 def read_variables(file: int) -> dict[bytes, bytes]:
-    """NAME=VALUE, with a NUL between them. The program does not get the file."""
+    """NAME=VALUE pairs separated by NUL. The file is closed for the program."""
     pairs = [line.partition(b"=") for line in os.pread(file, os.fstat(file).st_size, 0).split(b"\0")]
     os.close(file)
     return {name: value for name, _, value in pairs}
 
 
 def become(user: str) -> None:
-    """This user, written as UID:GID:GROUP,…; for ever, and without a way to more rights by set-user-id programs."""
-    import ctypes  # While we still may read it: the interpreter may lie where this user cannot look.
+    """Become UID:GID:GROUP,…; for ever, and without more rights by set-user-id programs."""
+    import ctypes  # Before the change: this user may not be able to read the interpreter's files.
 
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "no_new_privs")
@@ -77,7 +77,8 @@ def become(user: str) -> None:
 
 
 def reach(user: str, *folders: str) -> None:
-    """The exit code tells which is the first one that they cannot enter, from `CLOSED_FROM` on."""
+    """The exit code is CLOSED_FROM plus the number of the first folder that the user cannot enter; 0 if there is
+    none."""
     become(user)
     for at, folder in enumerate(folders):
         if not os.access(folder, os.X_OK):
@@ -85,14 +86,14 @@ def reach(user: str, *folders: str) -> None:
 
 
 def write(user: str, folder: str) -> None:
-    """The exit code tells whether they can."""
+    """The exit code is 0 if the user can."""
     become(user)
     if not (os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)):
         sys.exit(CLOSED_FROM)
 
 
 def _limit(which: int, soft: int, hard: int) -> None:
-    """Never above what already holds."""
+    """Set a limit, never above the current one."""
     _, bound = resource.getrlimit(which)
     if bound != resource.RLIM_INFINITY:
         soft, hard = min(soft, bound), min(hard, bound)

@@ -1,6 +1,6 @@
-"""How is a program started, in a session of its own, for little of our time?
+"""How is a program started quickly, in a session of its own?
 
-By posix_spawn, which takes 60 µs less of our time than `Popen`; where a part of it is missing, by `Popen`.
+By posix_spawn, which takes 60 µs less of our time than `Popen`; if a part of it is missing, by `Popen`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _LIBRARIES: Final = b"LD_LIBRARY_PATH"
 
 
 class Spawner:
-    """Starts programs in sessions of their own, with the same environment for all but the job's id."""
+    """Starts programs in their own sessions, with an environment that differs only by the job's id and variables."""
 
     def __init__(
         self, environment: Mapping[bytes, bytes], *, resident_set: int | None = None, by_libc: bool = True
     ) -> None:
-        """`resident_set` is the soft limit of that name which programs get: Linux does not enforce it."""
+        """`resident_set` is the soft limit RLIMIT_RSS of programs, which Linux does not enforce."""
         self._environment = dict(environment)
         self._null = above_stdio(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
         self._libc = _Libc.load() if by_libc else None
@@ -46,8 +46,8 @@ class Spawner:
         job: str,
         env: Mapping[bytes, bytes] | None = None,
     ) -> int:
-        """The new process's id. What `env` has goes before what all programs get. Raises OSError as exec does, and
-        ValueError for arguments no program can get."""
+        """The new process's id. `env` overrides variables of all programs. Raises OSError as exec does, and ValueError
+        for arguments that no program can get."""
         if self._libc is None:
             return self.start_with(argv, cwd, stdout, stderr, job, env)
         for argument in argv:
@@ -75,23 +75,23 @@ class Spawner:
         env: Mapping[bytes, bytes] | None = None,
         pass_fds: Sequence[int] = (),
     ) -> int:
-        """The same by the standard library: slower, everywhere, and open files can be handed on."""
+        """As `start`, by the standard library: slower, but available everywhere and with open files for the program."""
         return self._start_alone(argv, cwd, stdout, stderr, self._with(env or {}, job), pass_fds)
 
     def start_stub(
         self, argv: Sequence[bytes], cwd: bytes, stdout: int, stderr: int, job: str, pass_fds: Sequence[int]
     ) -> int:
-        """The same for a program of ours with more rights than the job's: no variable of it is one that a job sets."""
+        """As `start_with`, for the exec stub, which has more rights than the job: it gets no variable of the job."""
         env = {JOB_VARIABLE.encode(): job.encode()}
-        # What the interpreter may need to start at all. A folder that is named relatively would be the job's.
+        # The interpreter may need these to start. A relative folder would be the job's.
         libraries = [path for path in os.environb.get(_LIBRARIES, b"").split(b":") if path.startswith(b"/")]
         if libraries:
             env[_LIBRARIES] = b":".join(libraries)
         return self._start_alone(argv, cwd, stdout, stderr, env, pass_fds)
 
     def variables(self, env: Mapping[bytes, bytes], job: str) -> int:
-        """What a program of this job gets, as an open file without a name. Raises OSError, and ValueError for what no
-        program can get."""
+        """Variables of a program of this job, as an open file without a name. Raises OSError, and ValueError for
+        invalid ones."""
         pairs = self._with(env, job)
         for name, value in pairs.items():
             if b"\0" in name or b"=" in name or b"\0" in value:
@@ -124,7 +124,7 @@ class Spawner:
                 env=env,
                 pass_fds=pass_fds,
             )
-        program.returncode = 0  # we reap it ourselves, for its resource usage; Popen must not wait for it too
+        program.returncode = 0  # We reap it ourselves, for its resource usage; Popen must not wait for it.
         if self._limit is not None:
             self._limit(program.pid)
         return program.pid
@@ -139,7 +139,7 @@ class Spawner:
 
 
 def above_stdio(file: int) -> int:
-    """The same open file under a number that 0, 1 and 2 of a child cannot overwrite."""
+    """The same open file under a number above 2, which a child's stdio cannot overwrite."""
     if file > 2:
         return file
     import fcntl
@@ -150,13 +150,13 @@ def above_stdio(file: int) -> int:
 
 
 class _Libc:
-    """posix_spawn with the two additions that make it complete: change the directory, close the other files."""
+    """posix_spawn with the two additions that it needs: change the directory, and close other files."""
 
     _SETSIGDEF: Final = 0x04
     _SETSIGMASK: Final = 0x08
     _SETSID: Final = 0x80
     _OPAQUE_BYTES: Final = 1024
-    """The attributes take 336 bytes in glibc and musl, the actions 80."""
+    """Large enough: the attributes take 336 bytes in glibc and musl, the actions 80."""
 
     def __init__(self, libc: ctypes.PyDLL) -> None:
         pointer, number, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
@@ -170,7 +170,7 @@ class _Libc:
         self._destroy.argtypes = [pointer]
         self._spawn = libc.posix_spawn
         self._spawn.argtypes = [pointer, text, pointer, pointer, pointer, pointer]
-        # musl lacks this one; there we rely on Python, which opens every file close-on-exec.
+        # musl lacks this; there Python opens every file close-on-exec anyway.
         self._closefrom = getattr(libc, "posix_spawn_file_actions_addclosefrom_np", None)
         if self._closefrom is not None:
             self._closefrom.argtypes = [pointer, number]
@@ -190,7 +190,7 @@ class _Libc:
 
     @classmethod
     def load(cls) -> _Libc | None:
-        # PyDLL keeps the interpreter's lock: giving it away and waiting for it again costs more than these calls.
+        # PyDLL keeps the interpreter's lock: releasing it would cost more than these calls.
         with contextlib.suppress(AttributeError, OSError):
             return cls(ctypes.PyDLL(None))
         return None
@@ -219,7 +219,7 @@ class _Libc:
 
 
 class _ResidentSet:
-    """The soft limit of that name, in our own process, while a program starts and inherits it."""
+    """Sets the soft limit RLIMIT_RSS of our own process while a program starts and inherits it."""
 
     def __init__(self, number: int | None) -> None:
         self._set: Callable[[tuple[int, int]], None] | None = None

@@ -1,4 +1,4 @@
-"""Why could a program not be started, in words, and whose fault is that?"""
+"""Why could a program not be started, and which side is to blame?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wakugumi.errors import Refused, Sick
 
 
 def not_started(error: OSError | ValueError, program: bytes) -> Refused:
-    """What to say of this error of a start."""
+    """The refusal for an error of a start."""
     name = os.path.basename(os.fsdecode(program))
     if isinstance(error, ValueError):
         return Refused("bad-request", f"{name!r} cannot get such arguments: {error}")
@@ -22,16 +22,16 @@ def not_started(error: OSError | ValueError, program: bytes) -> Refused:
     return Refused("not-executable", f"{name!r} could not be started: {_exec_error(error.errno or 0)}")
 
 
-def stub_error(said: str, user: str) -> tuple[str, str] | None:
-    """A code of the error table and words for what the exec stub `said` when it could not become the program. None if
-    it said nothing, or ran out of memory: then the job's limits tell why."""
-    if said.startswith(NOT_THE_USER):
-        why = os.strerror(int(said.removeprefix(NOT_THE_USER)))
+def stub_error(text: str, user: str) -> tuple[str, str] | None:
+    """Code and text for the exec stub's report that it could not become the program. None without a report, or if it
+    ran out of memory: then the job's limits tell why."""
+    if text.startswith(NOT_THE_USER):
+        why = os.strerror(int(text.removeprefix(NOT_THE_USER)))
         return "worker-error", f"the program cannot be run as {user}: {why}"
-    if said and int(said) == errno.E2BIG:
+    if text and int(text) == errno.E2BIG:
         return "bad-request", "the program cannot get so many or so long arguments and variables"
-    if said and int(said) != errno.ENOMEM:
-        return "not-executable", _exec_error(int(said))
+    if text and int(text) != errno.ENOMEM:
+        return "not-executable", _exec_error(int(text))
     return None
 
 

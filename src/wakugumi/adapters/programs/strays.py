@@ -1,8 +1,8 @@
-"""What did a job leave running, and whose is it?
+"""Which processes did a job leave, and which job was it?
 
-This process adopts everything below it that loses its parent: so a child of ours that is no program of a job is a
-stray. Its session or its environment tells the job it comes from. One that hid both may belong to any job that ran when
-it was found, and goes when the last of these has ended. Others of our children do not exist, by agreement.
+This process adopts every descendant that loses its parent: a child of ours that is no job's program is therefore a
+stray. Its session or its environment tells its job. A stray that hides both may belong to any job that ran when it was
+found, and is killed when the last of these has ended. We have no other children, by agreement.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from wakugumi.adapters.programs.process_tree import OwnChildren, job_of, kill_wi
 
 
 class Strays:
-    """Finds them for one small read if there are none, which is nearly always."""
+    """Finds strays, with one small read if there are none, which is nearly always."""
 
     def __init__(self, programs: Container[int], jobs: Iterable[str]) -> None:
-        """Both are looked into whenever it matters: they belong to whoever runs the programs."""
+        """Both collections belong to the caller, and are read on each call."""
         self._programs = programs
         self._jobs = jobs
         self._children = OwnChildren()
         self._others = set(self._children.pids())
-        """Children we already had: no business of ours."""
+        """Children from before, which are not strays."""
         self._suspects: dict[int, set[str]] = {}
-        """Those that hid: the jobs that ran when each was found and still do."""
+        """Strays that hide: the jobs that ran when each was found and still run."""
         self._undying: set[int] = set()
-        """Those that were killed and did not die: the kernel holds them, or they are another user's."""
+        """Killed strays that did not die: the kernel holds them, or they are another user's."""
         self.all_known = self._children.known and become_subreaper()
-        """Can nothing escape us here? What we could not see we do not adopt: init reaps it."""
+        """No process can escape here. Otherwise we adopt none, and init reaps them."""
         self.cpu_s = 0.0
-        """What those have used that are gone."""
+        """CPU seconds of strays that are gone."""
 
     @property
     def some_remain(self) -> bool:
-        """Are there any of whom it is not known that they belong to a job that still runs?"""
+        """Whether there are strays that may belong to no running job."""
         return bool(self._suspects or self._undying)
 
     def find(self) -> list[int]:
@@ -48,18 +48,18 @@ class Strays:
         return found
 
     def of(self, program: int, job: str) -> list[int]:
-        """Those that surely belong to a job."""
+        """Strays that surely belong to a job."""
         return [pid for pid in self.find() if session_of(pid) == program or job_of(pid) == job]
 
     def reap(self) -> int:
-        """Take note of those that have died, kill those that no running job can claim.
+        """Reap dead strays, and kill those that no running job can claim.
 
-        Returns how many of these there were, without those that were given up.
+        Returns the number of killed ones, without those that were given up.
         """
         reaped_some = True
         condemned: list[int] = []
         while reaped_some and not condemned:
-            # Whoever was reaped may have left us its children since we looked.
+            # A reaped process may have left its children since the search.
             reaped_some = False
             for pid in self.find():
                 with contextlib.suppress(ChildProcessError):
@@ -76,7 +76,7 @@ class Strays:
         return len([pid for pid in condemned if pid not in self._undying])
 
     def give_up(self) -> None:
-        """Wait no longer for those that should be dead by now."""
+        """Wait no longer for strays that should be dead by now."""
         self._undying.update(pid for pid in self.find() if not self._is_claimed(pid))
 
     def close(self) -> None:
@@ -84,11 +84,11 @@ class Strays:
         stop_being_subreaper()
 
     def _is_claimed(self, pid: int) -> bool:
-        """Does it, or may it, belong to a job that still runs?"""
+        """Whether it belongs, or may belong, to a running job."""
         if session_of(pid) in self._programs:
             return True
         job = job_of(pid)
-        if job is None:  # it died just now
+        if job is None:  # It has just died.
             return False
         running = set(self._jobs)
         if job:
