@@ -798,7 +798,7 @@ def _claimed(leader: LeaderMachine) -> dict[tuple[JobId, WorkerId], tuple[object
     answers = [answer for claim in leader.orphans.by_job.values() for answer in claim.answers]
     return {
         (it.job, by.worker): (by.patterns, it.ok, it.reason, it.payload, it.blobs, it.begun, it.request)
-        for by, it in ((answer.by, answer.ack) for answer in answers)
+        for by, it in ((answer.claimant, answer.ack) for answer in answers)
     }
 
 

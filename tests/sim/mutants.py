@@ -430,14 +430,14 @@ MUTANTS: Final = (
     Mutant(
         "inputs-held-after-cancel",
         "leader/jobs/lifecycle",
-        "        if job.requirements is not None and not dead:\n            self.holds.end(job)\n",
-        "        if job.requirements is not None and not dead and by is not None:\n            self.holds.end(job)\n",
+        "        if job.requirements is not None and not dead:\n",
+        "        if job.requirements is not None and not dead and by is not None:\n",
         "what a cancelled job named is held for ever",
     ),
     Mutant(
         "requeued-inputs-not-held",
         "leader/jobs/lifecycle",
-        "        self.jobs.add(job)\n        self.holds.begin(job)\n",
+        "        self.jobs.add(job)\n        self.file_references.begin(job)\n",
         "        self.jobs.add(job)\n",
         "a dead job is requeued, and its inputs may be removed",
     ),

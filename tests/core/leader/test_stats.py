@@ -274,7 +274,7 @@ def test_recent_quantiles_forget_what_was_slow_before() -> None:
     for wait_s in [100.0] * 10 + [0.01] * 10:
         stats.assigned(EVERYTHING, subject("a"), wait_s)
         now += SWEEP_S
-        stats.turn(now)
+        stats.add_mark(now)
     (cells,) = stats.by_subject().values()
     told = stats.figures(cells, now)
     assert told.dispatch_delay.p95_s >= 100.0
@@ -304,7 +304,7 @@ def test_a_flood_of_subjects_is_told_in_bounded_room_and_nothing_goes_uncounted(
     stats.check({})
     for _ in range(4):
         now += SWEEP_S
-        stats.turn(now)
+        stats.add_mark(now)
         stats.check({})
     by_subject = stats.by_subject()
     assert OTHERS in by_subject
@@ -321,7 +321,7 @@ def test_those_idle_longest_are_added_to_the_others() -> None:
     for _ in range(3):
         now += SWEEP_S
         stats.accepted(subject("s7"))
-        stats.turn(now)
+        stats.add_mark(now)
     kept = stats.by_subject()
     assert "job.assign.s7" in kept
     assert OTHERS in kept
@@ -337,13 +337,13 @@ def test_those_idle_longest_are_added_to_the_others() -> None:
 def test_who_was_idle_for_a_shorter_time_stays() -> None:
     stats, first = Stats(0.0), [subject(f"s{number}") for number in range(20)]
     storm_of_subjects(stats, 300)
-    stats.turn(SWEEP_S)
+    stats.add_mark(SWEEP_S)
     storm_of_subjects(stats, len(first))
     for turn in (2, 3):
-        stats.turn(turn * SWEEP_S)
+        stats.add_mark(turn * SWEEP_S)
     for number in range(STATS_CELLS_MAX - 650):
         stats.accepted(subject(f"new{number}"))
-    stats.turn(4 * SWEEP_S)
+    stats.add_mark(4 * SWEEP_S)
     kept = stats.by_subject()
     assert OTHERS in kept
     assert kept.keys() >= set(first)
@@ -355,7 +355,7 @@ def test_what_a_running_job_names_is_never_folded() -> None:
     held = storm_of_subjects(stats, 2 * STATS_CELLS_MAX, running=True)
     for _ in range(4):
         now += SWEEP_S
-        stats.turn(now)
+        stats.add_mark(now)
         stats.check(held)
     assert sum(cell.running for cells in stats.by_group().values() for cell in cells) == 2 * STATS_CELLS_MAX
 

@@ -16,7 +16,7 @@ from wakugumi.core.leader.jobs.same_request import is_of_another
 from wakugumi.core.leader.jobs.states import DONE
 from wakugumi.core.leader.scheduling.roster import Roster
 from wakugumi.core.leader.step_builder import StepBuilder
-from wakugumi.core.leader.workers import Workers, was_given
+from wakugumi.core.leader.workers import Workers, was_assigned
 
 
 class Acks:
@@ -58,7 +58,7 @@ class Acks:
         if job is None:
             if not self._orphans.answer(event, worker.id) and not given:
                 self._out.complain(event.conn, f"{worker.label} acked a job that nobody submitted")
-        elif not given and not was_given(job, worker):
+        elif not given and not was_assigned(job, worker):
             self._out.complain(event.conn, f"{worker.label} acked a job that it was never given")
         elif job.state is DONE:
             return

@@ -27,9 +27,9 @@ _UNREPORTED: Final = frozenset({"cancelled", "worker-lost", "ack-late", "leader-
 
 
 class Clients:
-    def __init__(self, out: StepBuilder, lanes: Lanes, jobs: JobTable, holds: FileReferences) -> None:
+    def __init__(self, out: StepBuilder, lanes: Lanes, jobs: JobTable, file_references: FileReferences) -> None:
         self._out = out
-        self._holds = holds
+        self._file_references = file_references
         self._lanes = lanes
         self._jobs = jobs
         self.by_id: dict[ClientId, ClientRecord] = {}
@@ -142,7 +142,7 @@ class Clients:
         self._send_pending(connection)
 
     def _send_pending(self, connection: ClientConnection) -> None:
-        while connection.pending and not connection.is_written_to:
+        while connection.pending and not connection.is_congested:
             job_id, _ = connection.pending.popitem(last=False)
             job = self._jobs.get(job_id)
             if job is None:
@@ -225,7 +225,7 @@ class Clients:
     def reopened(self, job: JobRecord) -> None:
         """A FAILED job is submitted again: its earlier result is not sent any more (SPEC L6)."""
         self.withdraw(job)
-        self._holds.forget(job.id)
+        self._file_references.forget(job.id)
         if job in self.dead:
             self.unbury(job)
         if job.leaf:
@@ -248,7 +248,7 @@ class Clients:
                     self._out.keep.append(KeepDelivered(job.id))
                 self._no_longer_open(job.client)
             self._forget(job)
-        self._holds.sweep(now)
+        self._file_references.sweep(now)
 
     # Dead letters.
 
@@ -260,7 +260,7 @@ class Clients:
     def unbury(self, job: JobRecord) -> None:
         """Remove a dead letter: the job cannot be requeued any more."""
         self.dead.remove(job)
-        self._holds.end(job)
+        self._file_references.end(job)
 
     def push_out_letters(self) -> None:
         """Drop the oldest letters, if there are too many. An undelivered one stays as a result."""
@@ -320,7 +320,7 @@ class Clients:
         would never get the cancel."""
         for job in self.results.forget_all_kept(but=may_still_run):
             self._forget(job)
-        self._holds.let_all_go()
+        self._file_references.let_all_go()
 
     def _no_longer_open(self, client: ClientRecord) -> None:
         client.open_jobs -= 1
@@ -341,8 +341,8 @@ class Clients:
         """Forget a job that is no dead letter. Its blobs stay until `blobs_until`."""
         if self._jobs.get(job.id) is job and job not in self.dead:
             self._jobs.remove(job)
-            if self._holds.results:
-                self._holds.forget(job.id, blobs_until)
+            if self._file_references.results:
+                self._file_references.forget(job.id, blobs_until)
             if self._out.keeps:
                 self._out.leaves.release(job.leaf)
                 self._out.keep.append(ForgetJob(job.id))
@@ -376,7 +376,7 @@ class Clients:
             assert client.conns or client.open_jobs
             assert all(self.connections[conn].client is client for conn in client.conns)
         for connection in self.connections.values():
-            assert not connection.pending or connection.is_written_to, "a pending result could be sent"
+            assert not connection.pending or connection.is_congested, "a pending result could be sent"
 
 
 def may_still_run(job: JobRecord) -> bool:

@@ -167,7 +167,7 @@ class LeaderMachine(LeaderState):
             self._sweep_at = now + SWEEP_S
             self.clients.sweep(now)
             self.orphans.sweep(self.roster.by_id, now)
-            self.lifecycle.stats.turn(now)
+            self.lifecycle.stats.add_mark(now)
             self.roster.forget_turns()
             if self.durable:
                 self._offloaded.tidy(now)
@@ -269,7 +269,7 @@ class LeaderMachine(LeaderState):
         if self.admission.stopping and not self._stopped and self._is_quiet():
             self._stopped = True
             do.append(ev.LeaderStopped())
-        if out.keeps and out.leaves.take_turned():
+        if out.keeps and out.leaves.take_completed():
             self._offloaded.tidy(now)
         return out.step(self.file_references.take_freed())
 

@@ -242,10 +242,10 @@ class WorkerRecord:
     def usable_credit(self) -> int:
         if self.draining or self.leaving or self.blocked or not self.settled or self.conn is None:
             return 0
-        return self.credit if self.unwritten_bytes < GIVEN_BYTES_MAX else 0  # See `is_written_to`.
+        return self.credit if self.unwritten_bytes < GIVEN_BYTES_MAX else 0  # See `is_congested`.
 
     @property
-    def is_written_to(self) -> bool:
+    def is_congested(self) -> bool:
         """The connection does not take more now: earlier bytes must be written first."""
         return self.blocked or self.unwritten_bytes >= GIVEN_BYTES_MAX
 
@@ -270,7 +270,7 @@ class WorkerRecord:
             return "resting"
         if self.usable_credit:
             return "ready"
-        if self.credit and self.is_written_to:
+        if self.credit and self.is_congested:
             return "sending"
         return "held back" if self.held_by and len(self.jobs) < self.slots else "busy"
 
@@ -312,7 +312,7 @@ class Lane:
         "simple_pools",
         "sticky",
         "subject",
-        "waits",
+        "waits_in",
     )
 
     def __init__(self, subject: Subject, pools: list[PatternPool], order: int = 0, *, sticky: bool = False) -> None:
@@ -333,7 +333,7 @@ class Lane:
         """Number of queued jobs that are simple."""
         self.place = 0
         """Place in the order of waiting lanes; 0 if the lane was served since, or waits for nothing."""
-        self.waits: LaneState = NOWHERE
+        self.waits_in: LaneState = NOWHERE
         self.aside: dict[Turn, None] | None = None
         """Turns that can use none of the available credit, in the order in which this was found; None for none."""
         self.aside_round = 0
@@ -349,7 +349,7 @@ class Lane:
 
     @property
     def is_parked(self) -> bool:
-        return self.waits is PARKED or self.waits is REFUSED
+        return self.waits_in is PARKED or self.waits_in is REFUSED
 
     def pools_of(self, requirements: Requirements) -> list[PatternPool]:
         """Pools for a job with these requirements."""
@@ -360,7 +360,7 @@ class Turn:
     """One client's jobs in one lane. While any is queued, the turn is in the lane's ring, parked with its client, or
     aside."""
 
-    __slots__ = ("client", "gone", "jobs", "lane", "needs", "sorted_out")
+    __slots__ = ("client", "gone", "is_split", "jobs", "lane", "needs")
 
     def __init__(self, lane: Lane, client: ClientRecord) -> None:
         self.lane = lane
@@ -370,8 +370,8 @@ class Turn:
         """Number of jobs in the queues that are no longer queued."""
         self.needs: TurnNeeds | None = None
         """None while no job asks for anything: then the first job goes to the best worker."""
-        self.sorted_out = False
-        """Each kind of job has a queue of its own (`turn_jobs.sort_out`)."""
+        self.is_split = False
+        """Each kind of job has a queue of its own (`turn_jobs.split_by_kind`)."""
 
 
 class TurnNeeds:

@@ -51,7 +51,7 @@ class Cell:
         "dead",
         "failed",
         "group",
-        "idle_turns",
+        "idle_marks",
         "ok",
         "ran",
         "redelivered",
@@ -74,7 +74,7 @@ class Cell:
         """Dispatch delays: from accepted, or queued again, to assigned."""
         self.ran = [0] * (len(BOUNDS_S) + 1)
         """Run times: from assigned to the answer that became the result."""
-        self.idle_turns = 0
+        self.idle_marks = 0
         """Number of marks in a row without a change."""
 
     @property
@@ -178,7 +178,7 @@ class Stats:
         if ran_s is not None:
             cell.ran[bisect_right(BOUNDS_S, ran_s)] += 1
 
-    def turn(self, now: float) -> None:
+    def add_mark(self, now: float) -> None:
         """Add a mark, and make room for new cells."""
         last = self._marks[-1][1]
         marks: dict[Cell, CellMark] = {}
@@ -186,9 +186,9 @@ class Stats:
             mark = last.get(cell)
             if mark is None or _is_changed(cell, mark):
                 mark = _marked(cell)
-                cell.idle_turns = 0
+                cell.idle_marks = 0
             else:
-                cell.idle_turns += 1
+                cell.idle_marks += 1
             marks[cell] = mark
         self._marks.append((now, marks))
         if len(self._cells) >= _FOLD_FROM:
@@ -341,9 +341,9 @@ class Stats:
         idle = [
             cell
             for key, cell in self._cells.items()
-            if cell.idle_turns and not cell.running and key not in last_resorts
+            if cell.idle_marks and not cell.running and key not in last_resorts
         ]
-        idle.sort(key=lambda cell: cell.idle_turns, reverse=True)
+        idle.sort(key=lambda cell: cell.idle_marks, reverse=True)
         self._clear_cache()
         for cell in idle[: len(self._cells) - STATS_CELLS_MAX * 3 // 4]:
             del self._cells[cell.group, cell.subject]
@@ -358,7 +358,7 @@ class Stats:
         into.dead += cell.dead
         into.waited = list(map(add, into.waited, cell.waited))
         into.ran = list(map(add, into.ran, cell.ran))
-        into.idle_turns = min(into.idle_turns, cell.idle_turns)
+        into.idle_marks = min(into.idle_marks, cell.idle_marks)
         for _, marks in self._marks:
             mark = marks.pop(cell, None)
             if mark is not None:

@@ -57,7 +57,7 @@ class StepBuilder:
             self.do.append(ev.BlobsFreed(freed))
         step = Step(self.keep, self.do, self.at_once, patient=patient)
         if self.keep:
-            self.leaves.turn()
+            self.leaves.next_leaf()
         self.keep, self.do = [], []
         if self.at_once:
             self.at_once = []

@@ -168,7 +168,7 @@ class Workers:
         return {
             job_id: None
             for job_id in kept
-            if (job := jobs.get(job_id)) is not None and job.state is not DONE and was_given(job, worker)
+            if (job := jobs.get(job_id)) is not None and job.state is not DONE and was_assigned(job, worker)
         }
 
     def declined(self, event: ev.Declined, now: float) -> None:
@@ -378,13 +378,13 @@ class Workers:
 def may_claim(job: JobRecord, worker: WorkerRecord) -> bool:
     """May this worker have the job? Only if the job was assigned to it, or its patterns match. The id alone proves
     nothing."""
-    return was_given(job, worker) or owner_of(job.subject) == worker.id or hears(worker.patterns, job.subject)
+    return was_assigned(job, worker) or owner_of(job.subject) == worker.id or hears(worker.patterns, job.subject)
 
 
 def foreign_claim_text(worker: WorkerRecord, jobs: int) -> str:
     return f"{worker.label} claims {jobs} job{'s' if jobs > 1 else ''} outside its patterns, which it was never given"
 
 
-def was_given(job: JobRecord, worker: WorkerRecord) -> bool:
+def was_assigned(job: JobRecord, worker: WorkerRecord) -> bool:
     """The worker has the job now, or had it in an attempt that ended."""
     return job.worker is worker or any(attempt.worker_id == worker.id for attempt in job.history)

@@ -157,7 +157,7 @@ def test_whoever_watches_counts_each_job_once_whatever_comes_and_goes(
                 stats.lost(cell)
             else:
                 stats.ended(cell, subject(word), rng.random() < 0.5, rng.random())
-        stats.turn(turn * SWEEP_S)
+        stats.add_mark(turn * SWEEP_S)
         watcher.look()
     came, ok, failed, redelivered, _dead = stats.total()
     assert watcher.counted["wakugumi_leader_jobs_submitted_total"] == came

@@ -51,7 +51,7 @@ def test_a_claimant_that_answers_is_one_no_more_and_the_others_stay(orphans: Orp
     orphans.check()
     claim = orphans.take(job_id(1))
     assert claim is not None
-    assert [(answer.by, answer.ack) for answer in claim.answers] == [(Claimant(B, 6.0, ALL), ack(1, b"first"))]
+    assert [(answer.claimant, answer.ack) for answer in claim.answers] == [(Claimant(B, 6.0, ALL), ack(1, b"first"))]
     assert claim.claimants == (Claimant(A, 8.0, ALL),)
     orphans.check()
 

@@ -13,10 +13,10 @@ def test_leaves_go_from_the_beginning_once_nobody_stands_in_them() -> None:
     leaves = Leaves()
     first = leaves.hold(job_id(1), 10)
     for _ in range(SHEAF):
-        leaves.turn()
+        leaves.next_leaf()
     second = leaves.hold(job_id(2), 10)
     for _ in range(SHEAF):
-        leaves.turn()
+        leaves.next_leaf()
     assert leaves.droppable() is None
     leaves.release(second)
     assert leaves.droppable() is None, "an older one still stands there"
@@ -29,5 +29,5 @@ def test_leaves_go_from_the_beginning_once_nobody_stands_in_them() -> None:
 def test_the_sheaf_that_is_written_to_is_never_dropped() -> None:
     leaves = Leaves()
     for _ in range(5):
-        leaves.turn()
+        leaves.next_leaf()
         assert leaves.droppable() is None

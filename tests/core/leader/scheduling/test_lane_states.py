@@ -14,10 +14,10 @@ def test_each_state_has_its_plain_name() -> None:
 
 def test_a_lane_is_parked_in_two_of_them_and_begins_in_none() -> None:
     lane = Lane(parse_subject("job.assign.x"), [])
-    assert lane.waits is LaneState.NOWHERE
+    assert lane.waits_in is LaneState.NOWHERE
     parked = set()
     for state in LaneState:
-        lane.waits = state
+        lane.waits_in = state
         if lane.is_parked:
             parked.add(state)
     assert parked == {LaneState.PARKED, LaneState.REFUSED}

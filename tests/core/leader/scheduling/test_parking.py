@@ -46,7 +46,7 @@ def served(parking: Parking) -> list[str]:
     parking.begin_service()
     found = []
     while (lane := parking.next()) is not None:
-        assert lane.waits is NOWHERE
+        assert lane.waits_in is NOWHERE
         found.append(lane.subject.rpartition(".")[2])
     return found
 
@@ -56,7 +56,7 @@ def test_lanes_that_are_ready_are_served_in_the_order_of_their_places(roster: Ro
     parking.wake(one)
     parking.wake(two)
     parking.check([one, two])
-    assert (one.waits, one.place, two.place) == (READY, 1, 2)
+    assert (one.waits_in, one.place, two.place) == (READY, 1, 2)
     assert served(parking) == ["one", "two"]
 
 
@@ -68,7 +68,7 @@ def test_a_parked_lane_comes_when_its_pool_has_credit_before_those_that_came_lat
     parking.park(early)
     parking.wake(late)
     parking.check([early, late])
-    assert early.waits is PARKED
+    assert early.waits_in is PARKED
     assert early.is_parked
     assert served(parking) == ["late"], "there is no credit"
     parking.wake(late)
@@ -83,10 +83,10 @@ def test_a_refused_lane_is_parked_and_keeps_its_place(roster: Roster, parking: P
     place = lane.place
     assert parking.next() is lane
     parking.park(lane, REFUSED)
-    assert (lane.waits, lane.is_parked, lane.place) == (REFUSED, True, place)
+    assert (lane.waits_in, lane.is_parked, lane.place) == (REFUSED, True, place)
     parking.check([lane])
     parking.unpark(lane)
-    assert lane.waits is NOWHERE
+    assert lane.waits_in is NOWHERE
     assert not lane.pools[0].parked.at
 
 
@@ -99,7 +99,7 @@ def test_a_lane_with_nothing_to_wait_for_stands_in_no_line(roster: Roster, parki
     elif state is PARKED:
         parking.park(lane)
     parking.leave(lane)
-    assert lane.waits is NOWHERE
+    assert lane.waits_in is NOWHERE
     parking.check([lane])
 
 

@@ -240,7 +240,7 @@ def test_the_choice_is_always_the_one_a_look_at_all_workers_would_make(
                 expected = min(able, key=lambda w: ranks[w.name], default=None)
                 assert roster.best(roster.pools_for(subject), order) is expected
                 roomy = min((w for w in able if w.credit >= 2), key=lambda w: ranks[w.name], default=None)
-                assert roster.roomy(roster.pools_for(subject), order, Requirements(slots=2)) is roomy
+                assert roster.best_with_room(roster.pools_for(subject), order, Requirements(slots=2)) is roomy
             if what == "assign" and found is not None:
                 roster.take_turn(found, roster.pools_for(subject))
                 roster.assign(found, JobId(number.to_bytes(15, "little") + subject[-1:].encode()))

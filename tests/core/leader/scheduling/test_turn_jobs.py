@@ -108,7 +108,7 @@ def test_once_sorted_out_a_kind_that_nobody_can_run_is_left_out_from_there_on() 
     turn = a_turn()
     shy = Requirements(shuns=(WorkerId(b"w" * 16),))
     put(turn, *(a_job(f"s{number}", shy) for number in range(3)), a_job("free", Requirements(env=True)))
-    turn_jobs.sort_out(turn)
+    turn_jobs.split_by_kind(turn)
     skip: set[tuple[int, int, turn_jobs.Kind]] = set()
     seen = []
     for job in turn_jobs.in_order(turn, skip):
@@ -155,7 +155,7 @@ def test_whatever_happens_no_job_is_lost(seed: int) -> None:
         elif what == 2:
             turn_jobs.remove(turn, held.pop(chance.choice(list(held))))
         elif turn.needs is not None and chance.random() < 0.2:
-            turn_jobs.sort_out(turn)
+            turn_jobs.split_by_kind(turn)
         order = list(turn_jobs.in_order(turn))
         assert {job.id for job in order} == held.keys()
         assert len(order) == turn_jobs.size(turn)

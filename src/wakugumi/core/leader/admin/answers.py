@@ -360,7 +360,7 @@ def _why_no_credit(workers: list[WorkerRecord]) -> str:
     if held := [worker for worker in workers if worker.held_by]:
         share = max(worker.held_by for worker in held)
         also += f", {len(held)} of them held back because others use {share:.0%} of its CPU (--cpu-cap)"
-    if written_to := sum(worker.credit > 0 and worker.is_written_to for worker in workers):
+    if written_to := sum(worker.credit > 0 and worker.is_congested for worker in workers):
         also += f", {written_to} of them still being sent what it was given before"
     cpu = max(worker.cpu for worker in workers)
     busy = f", CPU at {cpu:.0%}" if cpu else ""

@@ -145,7 +145,7 @@ class LeaderMeters:
 
 
 def _is_idle(cell: Cell) -> bool:
-    return cell.idle_turns >= _IDLE_TURNS and not cell.running
+    return cell.idle_marks >= _IDLE_TURNS and not cell.running
 
 
 def _tally(cell: Cell) -> Tally:

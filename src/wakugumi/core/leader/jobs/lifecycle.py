@@ -66,7 +66,7 @@ class JobLifecycle:
         clients: Clients,
         jobs: JobTable,
         stats: Stats,
-        holds: FileReferences,
+        file_references: FileReferences,
         *,
         chance: Callable[[], float],
         attempts_max: int,
@@ -83,7 +83,7 @@ class JobLifecycle:
         self._timer_count = 0
         self.jobs = jobs
         self.stats = stats
-        self.holds = holds
+        self.file_references = file_references
         self.counts = Counts()
         self.deadlines = Deadlines()
         self.open_bytes = 0
@@ -147,7 +147,7 @@ class JobLifecycle:
         )
         self.jobs.add(job)
         if requirements is not None:
-            self.holds.begin(job)
+            self.file_references.begin(job)
         client.open_jobs += 1
         self.open_bytes += size
         self.counts.submitted += 1
@@ -195,7 +195,7 @@ class JobLifecycle:
             requirements=without_shuns(dead.requirements),
         )
         self.jobs.add(job)
-        self.holds.begin(job)
+        self.file_references.begin(job)
         client.open_jobs += 1
         self.open_bytes += job.size
         if job.payload is not None:
@@ -324,9 +324,9 @@ class JobLifecycle:
         if job.leaf or not dead:
             job.payload = None
         if job.requirements is not None and not dead:
-            self.holds.end(job)
+            self.file_references.end(job)
         if blobs:
-            self.holds.keep(job.id, blobs)
+            self.file_references.keep(job.id, blobs)
         job.since = now
         job.ok = ok
         job.result = result

@@ -40,7 +40,7 @@ class Claimant(NamedTuple):
 class OrphanAnswer(msgspec.Struct, gc=False, eq=False):
     """Result of a job, from one of its claimants."""
 
-    by: Claimant
+    claimant: Claimant
     ack: Acked
     leaf: int = 0
     """Leaf of the journal with the answer; 0 without a journal."""
@@ -58,8 +58,8 @@ class OrphanClaim(msgspec.Struct, gc=False, eq=False):
 class OrphanJobs:
     """The claims of one leader, the oldest first."""
 
-    def __init__(self, holds: FileReferences, out: StepBuilder) -> None:
-        self._holds = holds
+    def __init__(self, file_references: FileReferences, out: StepBuilder) -> None:
+        self._file_references = file_references
         self._out = out
         self.by_job: OrderedDict[JobId, OrphanClaim] = OrderedDict()
         self.answers = 0
@@ -73,7 +73,7 @@ class OrphanJobs:
         if known is None:
             self.by_job[job_id] = OrphanClaim((claimant,), now)
             self._drop_too_much()
-        elif not any(answer.by.worker == worker for answer in known.answers):
+        elif not any(answer.claimant.worker == worker for answer in known.answers):
             known.since = now
             known.claimants = (*_without(known.claimants, worker), claimant)
             if len(known.claimants) > CLAIMANTS_MAX:
@@ -82,16 +82,17 @@ class OrphanJobs:
     def answer(self, event: Acked, worker: WorkerId) -> bool:
         """Note the answer. False if this worker did not claim the job, or has answered before."""
         claim = self.by_job.get(event.job)
-        by = next((one for one in claim.claimants if one.worker == worker), None) if claim is not None else None
-        if claim is None or by is None:
+        claimants = claim.claimants if claim is not None else ()
+        claimant = next((one for one in claimants if one.worker == worker), None)
+        if claim is None or claimant is None:
             return False
         claim.claimants = _without(claim.claimants, worker)
-        answer = OrphanAnswer(by, event)
+        answer = OrphanAnswer(claimant, event)
         self._add(claim, answer)
         if self._out.keeps:
             self._keep(answer)
         if len(claim.answers) > CLAIMANTS_MAX:
-            self._drop_answer(claim, _least_missed(answer.by for answer in claim.answers))
+            self._drop_answer(claim, _least_missed(answer.claimant for answer in claim.answers))
         self._drop_too_much()
         return True
 
@@ -136,7 +137,7 @@ class OrphanJobs:
 
     def blobs(self) -> list[tuple[JobId, tuple[str, ...]]]:
         """Blobs of all answers."""
-        return [(_held_as(answer), answer.ack.blobs) for answer in self._all_answers()]
+        return [(_reference_of(answer), answer.ack.blobs) for answer in self._all_answers()]
 
     @property
     def bytes(self) -> int:
@@ -157,7 +158,7 @@ class OrphanJobs:
         for claim in self.by_job.values():
             assert max(len(claim.claimants), len(claim.answers)) <= CLAIMANTS_MAX
             assert claim.claimants or claim.answers
-            workers = [one.worker for one in (*claim.claimants, *(answer.by for answer in claim.answers))]
+            workers = [one.worker for one in (*claim.claimants, *(answer.claimant for answer in claim.answers))]
             assert len(workers) == len(set(workers))
 
     def _all_answers(self) -> list[OrphanAnswer]:
@@ -168,12 +169,12 @@ class OrphanJobs:
         self.answers += 1
         self._bytes += len(answer.ack.payload)
         if answer.ack.blobs:
-            self._holds.keep(_held_as(answer), answer.ack.blobs)
+            self._file_references.keep(_reference_of(answer), answer.ack.blobs)
 
     def _keep(self, answer: OrphanAnswer) -> None:
-        by, ack = answer.by, answer.ack
+        claimant, ack = answer.claimant, answer.ack
         what = (ack.ok, ack.reason, ack.payload, ack.blobs, ack.begun, ack.request)
-        self._out.keep.append(KeepClaim(ack.job, by.worker, *what, by.patterns))
+        self._out.keep.append(KeepClaim(ack.job, claimant.worker, *what, claimant.patterns))
         answer.leaf = self._out.leaves.hold(ack.job, len(ack.payload))
 
     def _drop_too_much(self) -> None:
@@ -181,7 +182,7 @@ class OrphanJobs:
             self._drop(next(iter(self.by_job)))
 
     def _drop_answer(self, claim: OrphanClaim, worker: WorkerId) -> None:
-        gone = next(answer for answer in claim.answers if answer.by.worker == worker)
+        gone = next(answer for answer in claim.answers if answer.claimant.worker == worker)
         claim.answers = tuple(answer for answer in claim.answers if answer is not gone)
         self._release(gone)
         if gone.leaf:
@@ -201,7 +202,7 @@ class OrphanJobs:
         if answer.leaf:
             self._out.leaves.release(answer.leaf)
         if answer.ack.blobs:
-            self._holds.forget(_held_as(answer))
+            self._file_references.forget(_reference_of(answer))
 
 
 def _without(claimants: tuple[Claimant, ...], worker: WorkerId) -> tuple[Claimant, ...]:
@@ -215,6 +216,6 @@ def _least_missed(claimants: Iterable[Claimant]) -> WorkerId:
     return max(known, key=lambda one: alike[one.patterns]).worker
 
 
-def _held_as(answer: OrphanAnswer) -> JobId:
+def _reference_of(answer: OrphanAnswer) -> JobId:
     """An id that no job can have: a job of this id may exist here too, with a result of its own."""
-    return JobId(b"claim" + answer.ack.job + answer.by.worker)
+    return JobId(b"claim" + answer.ack.job + answer.claimant.worker)

@@ -31,7 +31,7 @@ class JobPlacement:
         """A worker that outlived the last leader runs the job already, or has its result."""
         for answer in claim.answers:
             ack = answer.ack
-            if self._may_take(job, answer.by) and is_final(ack) and not is_of_another(job, ack.request):
+            if self._may_take(job, answer.claimant) and is_final(ack) and not is_of_another(job, ack.request):
                 self._lifecycle.finish(job, ack.ok, ack.payload, now, blobs=ack.blobs)
                 return
         runs_on = None

@@ -46,7 +46,7 @@ class ClientConnection(msgspec.Struct, gc=False, eq=False):
     """Results that wait until the earlier ones are sent."""
 
     @property
-    def is_written_to(self) -> bool:
+    def is_congested(self) -> bool:
         """The connection does not take more now: earlier bytes must be written first."""
         return self.blocked or self.unwritten_bytes >= GIVEN_BYTES_MAX
 

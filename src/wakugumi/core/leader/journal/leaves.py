@@ -41,7 +41,7 @@ class Leaves:
         """Estimated bytes in all leaves that are not dropped."""
         self._sheaves: dict[int, _Sheaf] = {}
         self._open = self._sheaves[next_leaf >> _SHIFT] = _Sheaf([])
-        self._turned = False
+        self._is_completed = False
 
     def hold(self, job: JobId, size: int) -> int:
         """Count a job's request in this step's leaf. Returns the number of the leaf."""
@@ -61,7 +61,7 @@ class Leaves:
         """A job whose request is in this leaf is forgotten, or was moved."""
         self._sheaves[leaf >> _SHIFT].live -= 1
 
-    def turn(self) -> None:
+    def next_leaf(self) -> None:
         """Begin the next leaf."""
         self.number += 1
         self._open_sheaf(self.number >> _SHIFT)
@@ -71,9 +71,9 @@ class Leaves:
         self.number = leaf
         self._open_sheaf(leaf >> _SHIFT)
 
-    def take_turned(self) -> bool:
+    def take_completed(self) -> bool:
         """Was a sheaf completed since the last call? Then the oldest may be droppable."""
-        turned, self._turned = self._turned, False
+        turned, self._is_completed = self._is_completed, False
         return turned
 
     def droppable(self) -> int | None:
@@ -113,4 +113,4 @@ class Leaves:
     def _open_sheaf(self, number: int) -> None:
         if number not in self._sheaves:
             self._open = self._sheaves[number] = _Sheaf([])
-            self._turned = True
+            self._is_completed = True

@@ -80,7 +80,7 @@ def keep_whole(job: JobRecord, out: StepBuilder, lifecycle: JobLifecycle, now: f
             job.delivered,
             job.requeued,
             without_shuns(job.requirements),
-            lifecycle.holds.results.get(job.id, ()),
+            lifecycle.file_references.results.get(job.id, ()),
             lifecycle.tried.get(job.id),
             job.request,
         )
@@ -101,7 +101,7 @@ def recover(leader: LeaderState, leaves: Iterable[Leaf], now: float) -> None:
         fold.leaf(number, at, records)
         last = number
     if last:
-        leader.leaves.turn()
+        leader.leaves.next_leaf()
     leader.lifecycle.tried.update(fold.tried)
     leader.not_started.recovered(now)
     leader.jobs.put_in_order()
@@ -109,7 +109,7 @@ def recover(leader: LeaderState, leaves: Iterable[Leaf], now: float) -> None:
         if job.state is DONE:
             _take_back_result(leader, job, fold.blobs.get(job.id, ()), now)
             continue
-        leader.lifecycle.holds.begin(job)
+        leader.lifecycle.file_references.begin(job)
         job.client.open_jobs += 1
         leader.lifecycle.open_bytes += job.size
         leader.lifecycle.output_bytes += outputs_of(job)
@@ -295,9 +295,9 @@ class _RecoveryFold:
 def _take_back_result(leader: LeaderState, job: JobRecord, blobs: tuple[str, ...], now: float) -> None:
     results = leader.clients.results
     if job in leader.clients.dead:
-        leader.lifecycle.holds.begin(job)
+        leader.lifecycle.file_references.begin(job)
     if blobs:
-        leader.lifecycle.holds.keep(job.id, blobs)
+        leader.lifecycle.file_references.keep(job.id, blobs)
     job.since = now
     if job.delivered:
         results.keep(job, now)

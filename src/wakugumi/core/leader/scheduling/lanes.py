@@ -78,7 +78,7 @@ class Lanes:
         self.queued += 1
         if lane.aside is not None:
             self._retry(turn)
-        elif lane.waits is NOWHERE:
+        elif lane.waits_in is NOWHERE:
             self._parking.wake(lane)
 
     def dropped(self, job: JobRecord) -> None:
@@ -208,19 +208,19 @@ class Lanes:
                     assert turn in lane.ring
             assert len(lane.ring) + len(aside) <= len(turns)
             assert lane.aside != {}
-            assert lane.waits is not REFUSED or aside
+            assert lane.waits_in is not REFUSED or aside
             if lane.queued and any(turn.client.may_run for turn in lane.ring):
-                assert lane.waits is not NOWHERE, subject
+                assert lane.waits_in is not NOWHERE, subject
             if lane.is_parked and not self._parking.ready.at and not self._roster.has_changes:
                 best = self._roster.best(lane.pools, lane.order)
-                assert best is None or (lane.waits is REFUSED and not lane.ring), (
+                assert best is None or (lane.waits_in is REFUSED and not lane.ring), (
                     f"{subject} waits although there is credit"
                 )
                 if self._roster.best(lane.simple_pools, lane.order) is not None:
                     may_go = [turn for turn in (*lane.ring, *aside) if turn.client.may_run]
                     seen = [job for turn in may_go for job in islice(turn_jobs.in_order(turn), LOOK_AHEAD_MAX)]
                     assert not any(is_simple(job) and not turn_jobs.is_picky(job, lane) for job in seen), subject
-            if aside and lane.waits is not READY and not self._roster.has_changes:
+            if aside and lane.waits_in is not READY and not self._roster.has_changes:
                 assert lane.is_parked
                 if self._roster.best(lane.pools, lane.order) is not None:
                     seen = [job for turn in aside for job in islice(turn_jobs.in_order(turn), LOOK_AHEAD_MAX)]
@@ -241,7 +241,7 @@ class Lanes:
         self.queued -= 1
         lane.queued -= 1
         if not lane.queued:
-            if lane.waits is not NOWHERE:
+            if lane.waits_in is not NOWHERE:
                 self._parking.leave(lane)
             lane.place = 0
             self._idle[lane] = None
@@ -269,7 +269,7 @@ class Lanes:
         while (lane := parking.next()) is not None or (self._unpark_clients() and (lane := parking.next()) is not None):
             if lane.aside is not None and lane.aside_round != self._round:
                 self._bring_back(lane)
-            while (turn := self._turn(lane)) is not None:
+            while (turn := self._next_turn(lane)) is not None:
                 if turn.needs is None:
                     worker = best(lane.pools, lane.order)
                     if worker is None:
@@ -356,20 +356,20 @@ class Lanes:
         del aside[turn]
         if not aside:
             turn.lane.aside = None
-            if turn.lane.waits is REFUSED and not turn.lane.ring:
+            if turn.lane.waits_in is REFUSED and not turn.lane.ring:
                 self._parking.unpark(turn.lane)
 
     def _retry(self, turn: Turn) -> None:
         """Retry this turn, in a lane with turns aside."""
         lane = turn.lane
         if lane.aside is not None and turn in lane.aside:
-            if lane.waits is REFUSED:
+            if lane.waits_in is REFUSED:
                 self._parking.unpark(lane)
             self._return(turn, lane.aside)
             lane.ring.appendleft(turn)
-        if lane.waits is REFUSED:
+        if lane.waits_in is REFUSED:
             self._parking.unpark(lane)
-        if lane.waits is NOWHERE:
+        if lane.waits_in is NOWHERE:
             self._parking.wake(lane)
 
     def _come_forward(self, turn: Turn) -> None:
@@ -387,13 +387,13 @@ class Lanes:
             self._bring_back(lane)
         lane.ring.remove(turn)
         lane.ring.appendleft(turn)
-        if lane.waits is not READY:
+        if lane.waits_in is not READY:
             self._parking.wake(lane)
 
     def _park_refused(self) -> None:
         """Park the refused lanes. They keep their places."""
         for lane in self._refused:
-            if lane.aside is not None and lane.waits is NOWHERE:
+            if lane.aside is not None and lane.waits_in is NOWHERE:
                 self._parking.park(lane, REFUSED)
         self._refused.clear()
 
@@ -410,11 +410,11 @@ class Lanes:
                 lane.ring.append(turn)
                 if lane.aside is not None:
                     self._retry(turn)
-                elif lane.waits is NOWHERE:
+                elif lane.waits_in is NOWHERE:
                     self._parking.wake(lane)
         return bool(self._parking.ready.at)
 
-    def _turn(self, lane: Lane) -> Turn | None:
+    def _next_turn(self, lane: Lane) -> Turn | None:
         """The next turn whose client may run a job. Other turns are parked."""
         ring = lane.ring
         while ring:

@@ -34,19 +34,19 @@ class Parking:
         if not lane.place:
             self._places += 1
             lane.place = self._places
-        lane.waits = READY
+        lane.waits_in = READY
         self.ready.add(lane.place, lane)
 
     def park(self, lane: Lane, state: LaneState = PARKED) -> None:
         if not lane.place:
             self._places += 1
             lane.place = self._places
-        lane.waits = state
+        lane.waits_in = state
         for pool in lane.all_pools if lane.simple else lane.pools:
             pool.parked.add(lane.place, lane)
 
     def unpark(self, lane: Lane) -> None:
-        lane.waits = NOWHERE
+        lane.waits_in = NOWHERE
         for pool in lane.pools:
             del pool.parked.at[lane.place]
         for pool in lane.simple_pools:
@@ -54,10 +54,10 @@ class Parking:
 
     def leave(self, lane: Lane) -> None:
         """Take a lane out of its line."""
-        if lane.waits is READY:
-            lane.waits = NOWHERE
+        if lane.waits_in is READY:
+            lane.waits_in = NOWHERE
             del self.ready.at[lane.place]
-        elif lane.waits is not NOWHERE:
+        elif lane.waits_in is not NOWHERE:
             self.unpark(lane)
 
     # Changes of pools.
@@ -132,7 +132,7 @@ class Parking:
                 return lane
         if ready.at:
             lane = ready.take_first()
-            lane.waits = NOWHERE
+            lane.waits_in = NOWHERE
             return lane
         return None
 
@@ -155,7 +155,7 @@ class Parking:
                 parked if pool.parked.at.get(lane.place) is lane else not parked or not lane.simple
                 for pool in lane.simple_pools
             )
-            assert (lane.waits is READY) == (self.ready.at.get(lane.place) is lane)
-            assert lane.waits is NOWHERE or (lane.queued and lane.place)
+            assert (lane.waits_in is READY) == (self.ready.at.get(lane.place) is lane)
+            assert lane.waits_in is NOWHERE or (lane.queued and lane.place)
             assert lane.place <= self._places
             assert lane.queued or not lane.place

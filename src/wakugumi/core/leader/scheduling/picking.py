@@ -118,7 +118,11 @@ class Picker:
             if home is not None and has_room(home, requirements.slots):
                 return job, home
             if requirements.slots > 1:
-                roomy = roster.roomy(lane.pools, lane.order, requirements) if requirements.slots < too_large else None
+                roomy = (
+                    roster.best_with_room(lane.pools, lane.order, requirements)
+                    if requirements.slots < too_large
+                    else None
+                )
                 if roomy is not None and (to := self._nearest(lane, job, roomy)) is not None:
                     return job, to
                 if requirements.shuns:  # Other jobs of its size may go to the workers that it shuns.
@@ -126,7 +130,7 @@ class Picker:
                     looked += 1
                 else:
                     too_large = min(too_large, requirements.slots)
-                if turn.sorted_out or not requirements.shuns:
+                if turn.is_split or not requirements.shuns:
                     skip.add(turn_jobs.row_of(turn, requirements))
                 if not no_room:
                     no_room = True
@@ -136,10 +140,10 @@ class Picker:
                         late = None
                         break
             elif (kind := turn_jobs.kind_of(requirements)) in unable or (
-                able := self._ablest(lane, requirements, best)
+                able := self._best_able(lane, requirements, best)
             ) is None:
                 unable.add(kind)
-                if turn.sorted_out:
+                if turn.is_split:
                     skip.add(turn_jobs.row_of(turn, requirements))
                     continue
             elif no_blobs and requirements.blobs:
@@ -163,11 +167,11 @@ class Picker:
                     late = job
             looked += requirements.slots == 1  # The rest of a larger job's row is skipped.
             if looked >= LOOK_AHEAD_MAX:
-                if (unable or shunned) and not turn.sorted_out:
-                    turn_jobs.sort_out(turn)
+                if (unable or shunned) and not turn.is_split:
+                    turn_jobs.split_by_kind(turn)
                     return self._first_that_can_go(turn, needs, best)
                 break
-        if late is not None and (able := self._ablest(lane, late.requirements or _NOTHING, best)) is not None:
+        if late is not None and (able := self._best_able(lane, late.requirements or _NOTHING, best)) is not None:
             to = self._nearest(lane, late, able)
             if to is not None:
                 return late, to
@@ -178,7 +182,7 @@ class Picker:
             needs.homes, needs.seen = list(homes), (turn_jobs.size(turn), roster.era)
         return None
 
-    def _ablest(self, lane: Lane, requirements: Requirements, best: WorkerRecord | None) -> WorkerRecord | None:
+    def _best_able(self, lane: Lane, requirements: Requirements, best: WorkerRecord | None) -> WorkerRecord | None:
         """The best worker with room that can run the job; `best` is the best one of `lane.pools`."""
         if requirements.simple and lane.simple_pools:
             best = self._roster.best(lane.all_pools, lane.order)

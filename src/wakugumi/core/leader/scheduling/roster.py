@@ -252,7 +252,7 @@ class Roster:
             heappop(heap)
         return None
 
-    def roomy(self, pools: list[PatternPool], order: int, requirements: Requirements) -> WorkerRecord | None:
+    def best_with_room(self, pools: list[PatternPool], order: int, requirements: Requirements) -> WorkerRecord | None:
         """The best worker that can run the job and has its slots free. The search covers all members, unless the best
         one shows that none has room: few jobs need this."""
         slots = requirements.slots

@@ -1,7 +1,7 @@
 """Which jobs does a client's turn hold, and in which order?
 
 A turn of plain jobs is one deque, first in first out. Other turns have a queue for each row: priority, slots and,
-after `sort_out`, kind. A cancelled job stays in its queue and is skipped by its state; `Turn.gone` counts it.
+after `split_by_kind`, kind. A cancelled job stays in its queue and is skipped by its state; `Turn.gone` counts it.
 """
 
 from __future__ import annotations
@@ -111,10 +111,10 @@ def prune(turn: Turn) -> None:
             _uncount(turn, queue.popleft())
 
 
-def sort_out(turn: Turn) -> None:
+def split_by_kind(turn: Turn) -> None:
     """Give each kind of job a queue of its own: kinds that no worker can run are skipped at once, however many jobs."""
     assert turn.needs is not None
-    turn.sorted_out = True
+    turn.is_split = True
     queues = [list(queue) for queue in (turn.jobs, *turn.needs.queues.values())]
     turn.jobs.clear()
     turn.needs.queues.clear()
@@ -151,7 +151,7 @@ def kind_of(requirements: Requirements) -> Kind:
 
 
 def row_of(turn: Turn, requirements: Requirements) -> Row:
-    return requirements.priority, requirements.slots, kind_of(requirements) if turn.sorted_out else _ANY_KIND
+    return requirements.priority, requirements.slots, kind_of(requirements) if turn.is_split else _ANY_KIND
 
 
 def _queue_of(turn: Turn, job: JobRecord) -> deque[JobRecord]:
