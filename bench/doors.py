@@ -35,9 +35,9 @@ HEADER = ("what", "measured", "goal", "verdict")
 DOCUMENT = Path(__file__).absolute().parents[1] / "docs" / "internals" / "benchmarks-http.md"
 INTRODUCTION = """# HTTP, groups and the gateway
 
-Real processes over loopback; whoever is compared takes turns in the same run, and a figure is the median of the rounds,
-with the lowest and the highest in brackets. The job is a copy of `/bin/true` with one small input file. What the parts
-are: [Jobs over HTTP](../use/http.md). Made by `make bench-http`, whatever it says.
+Real processes over loopback; the contestants take turns in the same run, and a figure is the median of the rounds, with
+the lowest and the highest in brackets. The job is a copy of `/bin/true` with one small input file. Roles and requests:
+[Jobs over HTTP](../use/http.md). Made by `make bench-http`, and kept whatever the result.
 """
 ROUNDS = 5
 JOBS = 1_000

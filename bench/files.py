@@ -39,11 +39,11 @@ DOCUMENT = Path(__file__).absolute().parents[1] / "docs" / "internals" / "benchm
 INTRODUCTION = """# Large files
 
 Real leaders, workers and clients over loopback, on a real disk. A transfer is compared with `cp` and `sha256sum` of the
-same file in the same run, spreading with one worker alone, a cached file with no file at all. Memory is how far each
-process's own pages grew at most while the file passed. The thousand workers are simulated: the leader's real decisions
-under virtual time, with links of 10 Gbit/s each way (`bench/spread.py` says what is modelled and what is not).
+same file in the same run, spreading with one worker alone, a cached file with no file at all. Memory is the largest
+growth of each process's own pages during the transfer. The thousand workers are simulated: the leader's real decisions
+under virtual time, with links of 10 Gbit/s each way (`bench/spread.py` lists the parts of the model).
 How files travel: [Files](../use/files.md); caches: [Caches](../use/caches.md).
-Made by `make bench-files`, whatever it says.
+Made by `make bench-files`, and kept whatever the result.
 """
 
 rows: list[tuple[str, str, str, str]] = []

@@ -39,9 +39,9 @@ RIVALS = Programme(
     title="Benchmarks",
     introduction="""\
 Each ratio is Wakugumi against a rival in the same round of the same run, on the same two CPUs; the median of the rounds
-counts. Absolute numbers come second: they change with the machine and with whatever else it does. Everybody's queue is
-in memory here; what a journal costs is in a document of its own, by `make bench-durable`.
-How it is measured, and how to read it: [bench/README.md](../../bench/README.md).""",
+counts. Absolute numbers come second: they change with the machine and its other work. All queues are in memory here;
+`make bench-durable` measures the journal, in a document of its own.
+Method, and how to read the tables: [bench/README.md](../../bench/README.md).""",
     document=ROOT / "docs" / "internals" / "benchmarks.md",
     # Not where TMPDIR says: Ray's sockets live in here, and the path of a socket has at most 107 bytes.
     folder=Path("/tmp"),
@@ -142,10 +142,10 @@ DURABLE = Programme(
     command="make bench-durable",
     title="Benchmarks of the journal",
     introduction="""\
-What it costs that nothing is lost. Each ratio is Wakugumi with its journal against somebody else in the same round of
-the same run, on the same two CPUs and the same disk; the median of the rounds counts. Absolute numbers come second:
-they change with the machine, with whatever else it does, and most of all with its disk.
-How it is measured, and how to read it: [bench/README.md](../../bench/README.md).""",
+The cost of losing no job. Each ratio is Wakugumi with its journal against a rival in the same round of the same run, on
+the same two CPUs and the same disk; the median of the rounds counts. Absolute numbers come second: they change with the
+machine, its other work, and most of all with its disk.
+Method, and how to read the tables: [bench/README.md](../../bench/README.md).""",
     document=ROOT / "docs" / "internals" / "benchmarks-durable.md",
     folder=ROOT / ".bench",  # many a /tmp is in memory
     on_disk=True,
@@ -209,8 +209,8 @@ How it is measured, and how to read it: [bench/README.md](../../bench/README.md)
             "Wakugumi, restarted",
             "restart",
             "Takes no turns. A journal with 1 000 000 queued jobs of 200 bytes, of 100 clients, is written through the "
-            "journal's own code, then `waku leader` is started on it. Its pages are still in the system's cache. That "
-            "it knows all of the jobs is asked of it afterwards.",
+            "journal's own code, then `waku leader` is started on it. Its pages are still in the system's cache. "
+            "Afterwards it is asked for all of the jobs.",
             ours=True,
             tells_figures=True,
         ),
@@ -220,8 +220,8 @@ How it is measured, and how to read it: [bench/README.md](../../bench/README.md)
             "kills",
             "Takes no turns. A leader with its journal, with a worker and jobs queued, is killed by SIGKILL ten times, "
             "and started again up to a second later. Measured from its first line, which says that it listens, to the "
-            "time that the next program tells when it begins; the worker is the same process all along. If a program "
-            "ran twice, there is no figure.",
+            "start of the next program, by the program's own clock; the worker is the same process all along. If a "
+            "program ran twice, there is no figure.",
             ours=True,
             tells_figures=True,
         ),

@@ -33,7 +33,7 @@ SECTIONS: dict[str, tuple[type[msgspec.Struct], str]] = {
     "Leader": (LeaderSettings, "`waku leader`; `waku up` takes some of these."),
     "Worker": (WorkerSettings, "`waku worker`; `waku up` takes some of these."),
     "Node": (NodeSettings, "`waku node`."),
-    "Programs": (ProgramSettings, "What programs get of their runner: `waku worker`, `waku node`, `waku up`."),
+    "Programs": (ProgramSettings, "Environment and user of programs: `waku worker`, `waku node`, `waku up`."),
     "Gateway": (GatewaySettings, "`waku gateway`."),
     "Clients": (ClientSettings, "Commands that use a leader or work right here; each takes some of these."),
     "Log": (LogSettings, "All commands."),

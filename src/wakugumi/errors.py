@@ -139,7 +139,7 @@ CODES_BY_SENDER: Final[dict[str, dict[str, Code]]] = {
         "busy": Code(
             503,
             "all slots for running or receiving are taken",
-            "come again after `Retry-After`, or use another node",
+            "try again after `Retry-After`, or use another node",
             retry=True,
         ),
         "running": Code(
@@ -161,7 +161,10 @@ CODES_BY_SENDER: Final[dict[str, dict[str, Code]]] = {
             exit_code=EXIT_NOT_FOUND,
         ),
         "too-slow": Code(
-            408, "almost nothing of the request came for 20 s", "send the whole request without long pauses", retry=True
+            408,
+            "almost nothing of the request was received for 20 s",
+            "send the whole request without long pauses",
+            retry=True,
         ),
     },
     "A worker about an attempt": {
@@ -241,7 +244,11 @@ CODES_BY_SENDER: Final[dict[str, dict[str, Code]]] = {
     },
     "A leader about the end of a job": {
         "cancelled": Code(410, "a client cancelled the job", "submit the job again if its result is still wanted"),
-        "dead": Code(502, "every attempt failed; the job stays as a dead letter", "`waku dead show ID` tells why"),
+        "dead": Code(
+            502,
+            "every attempt failed; the job stays as a dead letter",
+            "`waku dead show ID` has the reason of each attempt",
+        ),
         "input-lost": Code(
             500,
             "the leader's journal no longer has the request",

@@ -1,7 +1,7 @@
-"""Do docstrings and comments keep the mechanical half of docs/internals/style.md?
+"""Do docstrings, comments and documents keep the mechanical half of docs/internals/style.md?
 
 ALLOWED bounds what is left in each room, a folder with all below it. A number there may only fall; a room that is not
-named has none left.
+named has none left. Documents have none left.
 """
 
 from __future__ import annotations
@@ -16,9 +16,14 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src" / "wakugumi"
+TOP = Path(__file__).parents[2]
+SOURCE = TOP / "src" / "wakugumi"
+QUOTES = {"style.md", "moved.md", "modules.md"}
+"""Pages of examples, of old names, and of docstrings: the source of these is read by itself."""
+PAGES = [TOP / "README.md", TOP / "CONTRIBUTING.md", *sorted((TOP / "docs").rglob("*.md"))]
 OPENING = re.compile(r"(?:^|[.:;!?]\s+)(Who|Whoever|Whatever|Those|Nobody|Nothing|What)\b(?![^.?]{0,90}\?)")
 UNSAID = re.compile(r"\b[Nn]othing (else )?(is|was) said\b|\b[Uu]nless told otherwise\b")
+PEOPLE = re.compile(r"\b([Ww]hoever|[Nn]obody(?!\)))\b")
 LEANS = re.compile(r"(The same|Those of|Of these|Of those|And how)\b")
 FAULTS = ("opening", "unsaid", "leaning")
 
@@ -85,6 +90,36 @@ def test_sentences_of_a_room_are_plain(room: str) -> None:
 def test_allowed_names_only_rooms_with_something_left() -> None:
     assert set(ALLOWED) <= set(ROOMS)
     assert all(any(counts) for counts in ALLOWED.values())
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in QUOTES], ids=lambda page: page.name)
+def test_sentences_of_a_document_are_plain(page: Path) -> None:
+    assert list(page_faults(page.read_text(encoding="utf-8"))) == []
+
+
+def page_faults(text: str) -> Iterator[str]:
+    """Sentences of paragraphs, list items and cells of tables that open badly, or name a default without its value."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    cells = re.split(r"\n\s*\n|\n\s*- |\n#+ |\n?\|", prose)
+    for said in (re.sub(r"[*_`]|\s+", " ", cell).strip() for cell in cells):
+        for fault in (*OPENING.finditer(said), *UNSAID.finditer(said), *PEOPLE.finditer(said)):
+            yield said[max(0, fault.start() - 20) : fault.end() + 60]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_plain"),
+    [
+        ("Who asks again is answered.", False),
+        ("A job waits. What is left goes on.", False),
+        ("- a list\n- Nobody is asked.", False),
+        ("| a | whoever waits |\n", False),
+        ("What is a job? A run of a program.", True),
+        ("```text\nWho asks is answered.\n```", True),
+        ("A repeated request replaces the caller.", True),
+    ],
+)
+def test_a_fault_of_a_document_is_found(text: str, is_plain: bool) -> None:
+    assert (list(page_faults(text)) == []) is is_plain
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,9 @@ Shown = Annotated[ClientSettings, Only("output log_level log_json")]
 Program = Annotated[
     str, Parameter(help="A path, or a name on PATH. With a leader: the name of a program that its workers have.")
 ]
+JobArgument = Annotated[str, Parameter(help="Id or name of a job.")]
+CacheArgument = Annotated[str, Parameter(help="Id of a cache.")]
+WorkerArgument = Annotated[str, Parameter(help="Id or name of a worker.")]
 ProgramName = Annotated[str, Parameter(help="Name of a program that the workers have.")]
 ProgramArgs = Annotated[tuple[str, ...], Parameter(parse=False)]
 """Words after `--`, cut off before parsing: they may look like flags of ours."""

@@ -23,7 +23,7 @@ JOURNAL_RESERVE_BYTES: Final = 8 * MIB
 """A file of nothing, given up when the disk is full: room to write down how ten thousand accepted jobs end."""
 JOURNAL_FREE_MIN_BYTES: Final = 64 * MIB
 """Below this nothing new is accepted; with twice as much it is again. Several times what is on its way to the disk: the
-write-ahead log, its copy, and what was read from clients before they were told."""
+write-ahead log, its copy, and frames that were read from clients before the refusal."""
 JOURNAL_BACKLOG_BYTES_MAX: Final = 32 * MIB
 """Bytes that may wait for a slow disk before the leader stops reading from its peers; below half of it reading goes
 on."""

@@ -15,7 +15,7 @@ from cyclopts import Parameter, validators
 
 from wakugumi.app.admin.ask import answers, ask, ask_each, show_each
 from wakugumi.app.flags import with_settings
-from wakugumi.app.options import Asking
+from wakugumi.app.options import Asking, CacheArgument
 from wakugumi.app.show.output import (
     ago,
     colour,
@@ -47,7 +47,7 @@ _FAILURES_SHOWN = 10
 
 @with_settings
 def caches_put(
-    cache: str,
+    cache: CacheArgument,
     /,
     *files: Annotated[
         str, Parameter(help="Files, or folders with all files below them; NAME=PATH puts a file under NAME.")
@@ -70,11 +70,10 @@ def caches_put(
 ) -> int:
     """waku caches put ID FILE|FOLDER… [--target PATTERN] [--within S] [--share X] [--pin] [OPTIONS]
 
-    Jobs use a file of a cache with --cached ID/NAME. A file has its own name in the cache, or NAME with NAME=PATH; a
-    folder means all files below it, hidden ones too. Every worker whose patterns overlap --target gets the cache, also
-    workers that join later. A file under an id is never overwritten: a known file is skipped, a new name is added, and
-    other content under a known name fails. So new content needs a new id, such as dataset-v2. The same command again
-    sends only missing files.
+    A file has its own name in the cache, or NAME with NAME=PATH; a folder means all files below it, hidden ones too.
+    Every worker whose patterns overlap --target gets the cache, also workers that join later. A file under an id is
+    never overwritten: a known file is skipped, a new name is added, and other content under a known name fails. So new
+    content needs a new id, such as dataset-v2. The same command again sends only missing files.
 
     The command ends when a --share of the workers has the cache, at the latest after --within seconds. Exit code 1 if
     too few have it then.
@@ -110,7 +109,7 @@ def caches_put(
 @with_settings
 def caches_list(
     *,
-    limit: Annotated[int, Parameter(help="Most caches to show; the last used ones first.")] = LIST_ROWS_DEFAULT,
+    limit: Annotated[int, Parameter(help="Number of caches to show, the last used ones.")] = LIST_ROWS_DEFAULT,
     asking: Asking,
 ) -> int:
     """waku caches list [--limit N] [OPTIONS]
@@ -125,7 +124,7 @@ def caches_list(
 
 
 @with_settings
-def caches_show(cache: str, /, *, asking: Asking) -> int:
+def caches_show(cache: CacheArgument, /, *, asking: Asking) -> int:
     """waku caches show ID [OPTIONS]
 
     Exit code 3 if there is no such cache.
@@ -143,7 +142,7 @@ def caches_show(cache: str, /, *, asking: Asking) -> int:
 
 @with_settings
 def caches_pin(
-    cache: str,
+    cache: CacheArgument,
     /,
     *,
     off: Annotated[bool, Parameter(negative="", show_default=False, help="Allow eviction again.")] = False,
@@ -162,7 +161,7 @@ def caches_pin(
 
 
 @with_settings
-def caches_drop(cache: str, /, *, asking: Asking) -> int:
+def caches_drop(cache: CacheArgument, /, *, asking: Asking) -> int:
     """waku caches drop ID [OPTIONS]
 
     Later jobs that use the cache fail. Exit code 3 if there is no such cache.

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from wakugumi.app.admin.ask import answers, ask, ask_each, id_of, show_each
 from wakugumi.app.flags import with_settings
-from wakugumi.app.options import Asking
+from wakugumi.app.options import Asking, JobArgument
 from wakugumi.app.show.output import ago, duration, fields_out, line_out, lines_out, one, say, show, table_out
 from wakugumi.core.leader import answer_records as an
 from wakugumi.core.leader import questions as qu
@@ -33,10 +33,10 @@ All = Annotated[bool, Parameter(name="--all", negative="", show_default=False, h
 
 @with_settings
 def dead_list(
-    *jobs: str,
+    *jobs: JobArgument,
     pattern: Pattern = "",
     reason: Reason = "",
-    limit: Annotated[int, Parameter(help="Most jobs to show; the newest ones.")] = LIST_ROWS_DEFAULT,
+    limit: Annotated[int, Parameter(help="Number of jobs to show, the newest ones.")] = LIST_ROWS_DEFAULT,
     asking: Asking,
 ) -> int:
     """waku dead list [ID…] [--pattern PATTERN] [--reason REASON] [--limit N] [OPTIONS]
@@ -61,7 +61,7 @@ def dead_list(
 
 
 @with_settings
-def dead_show(job: str, /, *, asking: Asking) -> int:
+def dead_show(job: JobArgument, /, *, asking: Asking) -> int:
     """waku dead show ID [OPTIONS]
 
     Example:
@@ -74,7 +74,7 @@ def dead_show(job: str, /, *, asking: Asking) -> int:
 
 @with_settings
 def dead_requeue(
-    *jobs: str,
+    *jobs: JobArgument,
     pattern: Pattern = "",
     reason: Reason = "",
     every: All = False,
@@ -97,7 +97,7 @@ def dead_requeue(
 
 @with_settings
 def dead_drop(
-    *jobs: str,
+    *jobs: JobArgument,
     pattern: Pattern = "",
     reason: Reason = "",
     every: All = False,

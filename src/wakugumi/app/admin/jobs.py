@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from wakugumi.app.admin.ask import answers, ask, ask_each, id_of, show_each
 from wakugumi.app.flags import with_settings
-from wakugumi.app.options import UNPACKING, Asking, Unpacking
+from wakugumi.app.options import UNPACKING, Asking, JobArgument, Unpacking
 from wakugumi.app.show.downloads import ShownTransfer
 from wakugumi.app.show.output import ago, colour, duration, json_out, lines_out, one, say, show, table_out
 from wakugumi.app.show.results import show_results
@@ -47,7 +47,7 @@ def jobs_list(
     state: State = "",
     client: Client = "",
     pattern: Pattern = "",
-    limit: Annotated[int, Parameter(help="Most jobs to show; the newest ones.")] = LIST_ROWS_DEFAULT,
+    limit: Annotated[int, Parameter(help="Number of jobs to show, the newest ones.")] = LIST_ROWS_DEFAULT,
     asking: Asking,
 ) -> int:
     """waku jobs list [--state STATE] [--client ID] [--pattern PATTERN] [--limit N] [OPTIONS]
@@ -62,7 +62,7 @@ def jobs_list(
 
 
 @with_settings
-def jobs_show(job: str, /, *, asking: Asking) -> int:
+def jobs_show(job: JobArgument, /, *, asking: Asking) -> int:
     """waku jobs show ID [OPTIONS]
 
     Example:
@@ -74,7 +74,7 @@ def jobs_show(job: str, /, *, asking: Asking) -> int:
 
 
 @with_settings
-def jobs_story(job: str, /, *, asking: Asking) -> int:
+def jobs_story(job: JobArgument, /, *, asking: Asking) -> int:
     """waku jobs story ID [OPTIONS]
 
     Example:
@@ -91,7 +91,7 @@ def jobs_story(job: str, /, *, asking: Asking) -> int:
 
 
 @with_settings
-def jobs_explain(job: str, /, *, asking: Asking) -> int:
+def jobs_explain(job: JobArgument, /, *, asking: Asking) -> int:
     """waku jobs explain ID [OPTIONS]
 
     Example:
@@ -109,7 +109,7 @@ def jobs_explain(job: str, /, *, asking: Asking) -> int:
 
 @with_settings
 def jobs_cancel(
-    *jobs: str,
+    *jobs: JobArgument,
     client: Client = "",
     pattern: Pattern = "",
     forget: Annotated[
@@ -153,9 +153,9 @@ def jobs_cancel(
 
 @with_settings
 def jobs_wait(
-    job: str,
+    job: JobArgument,
     /,
-    *more: str,
+    *more: JobArgument,
     out: Annotated[str | None, Parameter(help="Folder for the programs' files, with a folder for each job.")] = None,
     wait: Annotated[float | None, Parameter(help="Wait at most so many seconds.")] = None,
     unpacking: Unpacking = UNPACKING,

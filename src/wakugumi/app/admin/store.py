@@ -48,7 +48,13 @@ def store_check(folder: Folder = None, /, *, asking: WithState) -> int:
 
 
 @with_settings
-def store_backup(folder: str, file: str, /, *, asking: Shown) -> int:
+def store_backup(
+    folder: Annotated[str, Parameter(help="State folder of the leader.")],
+    file: Annotated[str, Parameter(help="New file for the copy.")],
+    /,
+    *,
+    asking: Shown,
+) -> int:
     """waku store backup DIR FILE [OPTIONS]
 
     The leader may run meanwhile. To restore, put FILE into an empty folder as journal.sqlite, and start a leader with

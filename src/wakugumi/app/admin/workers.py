@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wakugumi.app.admin.ask import ask, ask_each, show_each
 from wakugumi.app.flags import with_settings
-from wakugumi.app.options import Asking
+from wakugumi.app.options import Asking, WorkerArgument
 from wakugumi.app.show.output import ago, say, show, table_out
 from wakugumi.core.leader import answer_records as an
 from wakugumi.core.leader import questions as qu
@@ -28,7 +28,7 @@ def workers_list(*, asking: Asking) -> int:
 
 
 @with_settings
-def workers_drain(worker: str, /, *, asking: Asking) -> int:
+def workers_drain(worker: WorkerArgument, /, *, asking: Asking) -> int:
     """waku workers drain WORKER [OPTIONS]
 
     Example:
@@ -38,7 +38,7 @@ def workers_drain(worker: str, /, *, asking: Asking) -> int:
 
 
 @with_settings
-def workers_resume(worker: str, /, *, asking: Asking) -> int:
+def workers_resume(worker: WorkerArgument, /, *, asking: Asking) -> int:
     """waku workers resume WORKER [OPTIONS]
 
     Example:

@@ -41,9 +41,10 @@ PORT: Final = 5000
 def gateway(port: int = PORT, /, *, settings: GatewaySettings) -> int:
     """waku gateway [PORT] --group NAME=URL[,zone=Z][,weight=N]… [OPTIONS]
 
-    PORT is 5000 by default. A job goes to the best group, and to the next one when that is full or gone; its answer is
-    kept, so that the same id has the same answer. With several gateways on one --state folder any of them will do, and
-    what one leaves behind the others finish. The first signal to stop lets those who wait have their answers.
+    A job goes to the best group, and to the next one when that is full or gone. Its answer is kept, so that the
+    same id has the same answer. Several gateways on one --state folder give the same answers, and finish the jobs
+    of a gateway that died. The first SIGTERM or Ctrl-C lets waiting callers have their answers, the second ends the
+    gateway at once.
 
     Examples:
       waku gateway --group a=http://a:5081 --group b=http://b:5081

@@ -48,22 +48,23 @@ class NoJournal(NamedTuple):
 def leader(port: int = PORT, /, *, settings: LeaderSettings) -> int:
     """waku leader [PORT] [--state DIR | --memory] [--policy [PATTERN=]NAME]… [--program NAME] [--host HOST] [OPTIONS]
 
-    Accepted jobs survive it, also kill -9 and power loss: they stand in a journal in --state DIR, and the next leader
-    on that folder goes on with them. Without --state each port has a folder of its own, and the log says which. With
-    --memory, or with port 0 and no --state, there is no journal, and what is queued is gone with the leader.
+    Accepted jobs survive kill -9 and power loss: they are in a journal in --state DIR, and the next leader on that
+    folder goes on with them. Without --state each port has a folder of its own, which the log names. With --memory,
+    or with port 0 and no --state, there is no journal, and queued jobs end with the leader.
 
-    --policy says which worker gets a job: the one with most free slots (most-credit, the default), each in its turn
-    (round-robin), always the same for the same --key (sticky), or the least busy by slots and CPU (score). PATTERN=NAME
-    says so for the subjects that match; the most specific pattern counts, and `calcA` means all below job.assign.calcA.
+    --policy chooses the worker of a job: most free slots (most-credit, the default), each in its turn
+    (round-robin), the same worker for the same --key (sticky), or the least busy by slots and CPU (score).
+    PATTERN=NAME is a policy for matching subjects; the most specific pattern counts, and `calcA` means all below
+    job.assign.calcA.
 
-    Files that do not fit a frame lie beside the journal, up to --blob-bytes, and come and go over HTTP on the same
+    Files that do not fit a frame are kept beside the journal, up to --blob-bytes, and sent over HTTP on the same
     port; --blobs names a shared folder or a bucket instead, which clients and workers then use directly.
 
-    The same port takes jobs over HTTP (docs/use/http.md). Jobs that name no program get --program, and of each
-    client id at most --http-cap are in flight.
+    The same port accepts jobs over HTTP (docs/use/http.md). Jobs that name no program get --program, and a client
+    id has at most --http-cap jobs in flight.
 
-    Prints its address once it listens; port 0 takes any free one. The first SIGTERM or Ctrl-C lets running jobs finish,
-    the second ends it at once.
+    The leader prints its address once it listens; port 0 is any free port. The first SIGTERM or Ctrl-C lets running
+    jobs finish, the second ends the leader at once.
 
     Examples:
       waku leader 5000

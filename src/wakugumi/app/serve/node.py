@@ -40,14 +40,14 @@ SAME: Final = "same"
 def node(*, settings: NodeSettings, programs: ProgramSettings) -> int:
     """waku node [--program NAME | --command 'NAME {input}'] [--programs DIR] [--http PORT] [--lines PORT] [OPTIONS]
 
-    A job is an id and one file. POST /run/{id} with the file as a form answers with a ZIP of what the program made; so
-    does `JOB <id> <file name> <size>` and the bytes over plain TCP (docs/use/http.md). HTTP is spoken on 5080 and
-    lines on 9099, or both on one port. --program says what runs; it gets the input's path. A job that is sent again is
-    not run again while its result is kept, also after a restart.
+    A job is an id and one file. POST /run/{id} with the file as a form is answered with a ZIP of the program's
+    files; so is `JOB <id> <file name> <size>` with the bytes over plain TCP (docs/use/http.md). HTTP is on port
+    5080 and lines on 9099, or both on one port. --program names the program, which gets the input's path. A
+    repeated job does not run again while its result is kept, even after a restart.
 
-    With --leader it is a worker too, over the same slots. With --tls-cert and --tls-key both ports speak TLS, and with
-    --client-ca only to those who show a certificate. Prints where it listens. The first SIGTERM or Ctrl-C lets running
-    jobs finish, the second ends it at once.
+    With --leader the node is a worker too, over the same slots. With --tls-cert and --tls-key both ports speak TLS,
+    and --client-ca admits only callers with a certificate. The node prints its addresses. The first SIGTERM or
+    Ctrl-C lets running jobs finish, the second ends the node at once.
 
     Examples:
       waku node --program pricer --programs ./bin

@@ -54,11 +54,11 @@ def up(
 ) -> int:
     """waku up [PORT] [--programs DIR] [--slots N] [--state DIR | --memory] [--groups G [--nodes N]] [OPTIONS]
 
-    The quickest grid there is: it runs the programs of one folder for everyone who can reach the port, which is nobody
-    but this machine unless --host and --allow-open say otherwise. Accepted jobs survive it, as with `waku leader`.
+    The quickest grid: it runs the programs of one folder for every client on this machine, or on others with --host
+    and --allow-open. Accepted jobs are kept in a journal, as with `waku leader`.
 
-    With --groups it is the three tiers instead, to be tried with curl: a gateway at PORT, a leader for each group, and
-    --nodes in each of them. Kill one of them and see: the others go on.
+    --groups starts three tiers instead, to be tried with curl: a gateway at PORT, a leader for each group, and
+    --nodes in each of them. Kill one process: the others go on.
 
     Examples:
       waku up --programs ./bin

@@ -39,9 +39,9 @@ def worker(
 ) -> int:
     """waku worker HOST PORT [PATTERN] [--programs DIR] [--slots N] [OPTIONS]
 
-    It runs what lies in --programs and nothing else, each job in a directory of its own below --jobs. PATTERN says
-    which jobs it takes: `groupA`, `job.assign.calcA`, `job.assign.>` (all, the default), or several with commas. The
-    first SIGTERM or Ctrl-C lets running jobs finish, the second ends it at once.
+    A worker runs only programs of the folder --programs, each job in a directory of its own below --jobs. PATTERN
+    chooses its jobs: `groupA`, `job.assign.calcA`, `job.assign.>` (all, the default), or several with commas. The
+    first SIGTERM or Ctrl-C lets running jobs finish, the second ends the worker at once.
 
     Examples:
       waku worker 127.0.0.1 5000 --programs ./bin

@@ -132,7 +132,7 @@ class WorkerSettings(RunnerSettings, frozen=True, kw_only=True):
         Address | None,
         Setting(
             "[HOST:]PORT for /metrics, /health and /capacity, on 127.0.0.1 unless a host is named; wider needs "
-            "--allow-open. Nothing can be run or changed there.",
+            "--allow-open. No job can be run or changed there.",
             read=_metrics,
         ),
     ] = None
