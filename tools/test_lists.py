@@ -93,9 +93,14 @@ def untested() -> list[str]:
 
 
 def does_something(tree: ast.Module) -> bool:
-    """Not only values and records."""
+    """Not only values, records and protocols."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return any(not function.name.startswith("__") for function in functions)
+    return any(not function.name.startswith("__") and not is_declared_only(function) for function in functions)
+
+
+def is_declared_only(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """The body has a docstring or `...`, and no statement."""
+    return all(isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant) for part in function.body)
 
 
 def listed_looks() -> dict[str, int]:
