@@ -1,4 +1,4 @@
-"""An HTTP server that does nothing but answer: what the library alone can do. python bench/bare.py, prints its port."""
+"""An HTTP server of aiohttp that only answers: the yardstick for our own. python bench/bare.py, prints its port."""
 
 import asyncio
 

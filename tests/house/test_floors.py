@@ -60,7 +60,8 @@ IMPURE_NAMES = {"uuid.uuid1", "uuid.uuid4", "uuid.getnode"}
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "compile", "__import__", "breakpoint", "globals"}
 
 FLOOR_OF_LIBRARY = {"cyclopts": "app", "rich": "app"} | dict.fromkeys(
-    ("aiohttp", "backports", "compression", "isal", "obstore", "prometheus_client", "psutil", "uvloop"), "adapters"
+    ("aiohttp", "backports", "compression", "httptools", "isal", "obstore", "prometheus_client", "psutil", "uvloop"),
+    "adapters",
 )
 DRAWERS = {"util", "utils", "common", "base", "helper", "helpers", "manager", "managers", "misc"}
 
@@ -241,7 +242,7 @@ def test_what_is_allowed_is_left_alone(file: str, source: str) -> None:
 
 
 LINES_MAX = 450
-LONGER = {"wakugumi/adapters/http/server.py": 455, "wakugumi/roles/gateway/gateway.py": 561}
+LONGER = {"wakugumi/roles/gateway/gateway.py": 561}
 """Files that are still longer, with their lines. The list may only shrink."""
 
 

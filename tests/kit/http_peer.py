@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from wakugumi.adapters.http.routes import Routes
+from wakugumi.adapters.http.page import Pages
 from wakugumi.adapters.port.port import HttpListener, listen_http
 
 DEADLINE_S = 20.0
@@ -88,8 +88,8 @@ class HttpPeer:
 
 
 @asynccontextmanager
-async def a_door(*routes: Routes) -> AsyncIterator[HttpListener]:
-    listener = await listen_http("127.0.0.1", 0, routes)
+async def a_door(*pages: Pages) -> AsyncIterator[HttpListener]:
+    listener = await listen_http("127.0.0.1", 0, pages)
     try:
         yield listener
     finally:

@@ -4,33 +4,30 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from aiohttp import web
-
-from wakugumi.adapters.http.page import Stream
-from wakugumi.adapters.http.routes import Route
+from wakugumi.adapters.http.page import HttpRequest, PageRoute, Reply, Stream
 from wakugumi.adapters.lines.server import LineCall, LineReply
 from wakugumi.errors import Refused
 
 
-def some_routes() -> Sequence[Route]:
-    async def hello(_request: web.BaseRequest, rest: str) -> web.StreamResponse:
-        return web.Response(text=f"hello {rest}")
+def some_routes() -> Sequence[PageRoute]:
+    async def hello(visit: HttpRequest) -> Reply:
+        return Reply(200, f"hello {visit.rest}".encode(), "text/plain; charset=utf-8")
 
-    async def echo(request: web.BaseRequest, _rest: str) -> web.StreamResponse:
-        return web.Response(body=await request.read())
+    async def echo(visit: HttpRequest) -> Reply:
+        return Reply(200, b"".join([piece async for piece in visit.pieces()]))
 
-    async def refuse(_request: web.BaseRequest, _rest: str) -> web.StreamResponse:
+    async def refuse(_visit: HttpRequest) -> Reply:
         raise Refused("full", "there is no room")
 
-    async def fail(_request: web.BaseRequest, _rest: str) -> web.StreamResponse:
+    async def fail(_visit: HttpRequest) -> Reply:
         raise KeyError("our mistake")
 
     return [
-        Route("GET", "/hello", hello),
-        Route("POST", "/hello", echo),
-        Route("GET", "/below/", hello),
-        Route("GET", "/refuse", refuse),
-        Route("GET", "/fail", fail),
+        PageRoute("GET", "/hello", hello),
+        PageRoute("POST", "/hello", echo),
+        PageRoute("GET", "/below/", hello),
+        PageRoute("GET", "/refuse", refuse),
+        PageRoute("GET", "/fail", fail),
     ]
 
 

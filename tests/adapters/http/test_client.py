@@ -13,7 +13,6 @@ from tests.kit.http_peer import DEADLINE_S, a_door
 from wakugumi.adapters.http import client as adapter
 from wakugumi.adapters.http.client import HttpClient
 from wakugumi.adapters.http.page import HttpRequest, PageRoute, Reply, Stream
-from wakugumi.adapters.http.page_routes import page_routes
 from wakugumi.errors import Lost, Refused
 from wakugumi.limits.units import MIB
 
@@ -69,7 +68,7 @@ def some_pages() -> Sequence[PageRoute]:
 
 @asynccontextmanager
 async def a_role() -> AsyncIterator[str]:
-    async with a_door(page_routes(some_pages)) as listener:
+    async with a_door(some_pages) as listener:
         yield f"http://127.0.0.1:{listener.port}"
 
 
@@ -103,7 +102,7 @@ async def test_an_answer_that_comes_while_we_still_send_is_the_answer() -> None:
 
 
 async def test_one_connection_serves_many_calls() -> None:
-    async with a_door(page_routes(some_pages)) as listener, calling() as calls:
+    async with a_door(some_pages) as listener, calling() as calls:
         for _ in range(5):
             async with calls.call("POST", f"http://127.0.0.1:{listener.port}/echo", body=b"abc") as answer:
                 await answer.read(10)

@@ -15,7 +15,6 @@ from tests.kit.http_peer import DEADLINE_S, HttpPeer, a_door, ask
 
 from wakugumi.adapters.http import connection as web_connection
 from wakugumi.adapters.http.page import HttpRequest, PageRoute, Reply, Stream
-from wakugumi.adapters.http.page_routes import page_routes
 from wakugumi.adapters.port.port import HttpListener
 from wakugumi.errors import Refused
 from wakugumi.limits.http import BODY_RECEIVED_MIN_BYTES, HTTP_HEADERS_MAX, HTTP_LINE_BYTES_MAX
@@ -77,7 +76,7 @@ def some_pages(streaming: Streaming | None = None) -> Sequence[PageRoute]:
 
 @asynccontextmanager
 async def listening(streaming: Streaming | None = None) -> AsyncIterator[HttpListener]:
-    async with a_door(page_routes(lambda: some_pages(streaming))) as listener:
+    async with a_door(lambda: some_pages(streaming)) as listener:
         yield listener
         assert (await ask(listener.port, "GET", "/hello")).body == b"hello 0", "others are served as ever"
 
@@ -122,7 +121,7 @@ async def test_a_refusal_reaches_who_goes_on_sending_and_the_connection_is_of_us
 
 
 async def test_who_never_ends_a_body_that_nobody_wants_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wakugumi.adapters.http.server.LINGER_S", 0.05)
+    monkeypatch.setattr("wakugumi.adapters.http.connection.LINGER_S", 0.05)
     async with listening() as listener, HttpPeer(listener.port) as peer:
         await peer.head("POST", "/refuse", "Content-Length: 1000000")
         assert (await peer.answer()).status == 503
@@ -140,7 +139,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
 
 def connection_of(listener: HttpListener) -> Any:
     server = listener.http_port._server
-    return None if server is None else next(iter(server._server.connections), None)
+    return None if server is None else next(iter(server.connections), None)
 
 
 async def test_who_sends_all_before_it_reads_is_heard_out_and_then_reads_what_was_wrong() -> None:
@@ -161,13 +160,11 @@ async def test_of_a_flood_of_requests_little_is_read_at_a_time() -> None:
         return Reply(200)
 
     request = b"GET /wait HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 2000 + b"\r\n\r\n"
-    pages = page_routes(lambda: [PageRoute("GET", "/wait", wait)])
-    async with a_door(pages) as listener, HttpPeer(listener.port) as peer:
+    async with a_door(lambda: [PageRoute("GET", "/wait", wait)]) as listener, HttpPeer(listener.port) as peer:
         peer.writer.write(request * 20_000)
         await eventually(lambda: connection_of(listener) is not None)
         connection = connection_of(listener)
-        await eventually(lambda: connection._buffer_paused and connection._current_request is not None)
-        assert not connection.transport.is_reading()
+        await eventually(lambda: not connection.transport.is_reading())
         goes_on.set()
         for _ in range(1000):
             assert (await peer.answer()).status == 200
@@ -210,10 +207,10 @@ async def test_who_reads_slowly_but_reads_is_not_cut_off(monkeypatch: pytest.Mon
     looks = 0
     look = web_connection.Connection._look
 
-    def counted(self: web_connection.Connection, transport: Any, *before: int) -> None:
+    def counted(self: web_connection.Connection, *before: int) -> None:
         nonlocal looks
         looks += 1
-        look(self, transport, *before)
+        look(self, *before)
 
     monkeypatch.setattr(web_connection.Connection, "_look", counted)
     monkeypatch.setattr(web_connection, "BODY_RECEIVED_MIN_S", 0.3)
@@ -233,11 +230,11 @@ async def test_a_connection_that_ends_does_not_wait_for_ever_to_be_read(monkeypa
     monkeypatch.setattr(web_connection, "BODY_RECEIVED_MIN_S", 0.05)
 
     async def large(visit: HttpRequest) -> Reply:
-        transport = visit._request.transport  # type: ignore[attr-defined]
+        transport = visit.connection.transport  # type: ignore[attr-defined]
         transport.set_write_buffer_limits(high=64 * MIB)  # so that nobody has to wait before the end
         return Reply(200, bytes(32 * MIB))
 
-    async with a_door(page_routes(lambda: [PageRoute("GET", "/large", large)])) as listener:
+    async with a_door(lambda: [PageRoute("GET", "/large", large)]) as listener:
         with unread(listener.port) as sock:
             sock.sendall(b"GET /large HTTP/1.0\r\nHost: localhost\r\n\r\n")
             await eventually(lambda: listener.http_port.connections == 1)

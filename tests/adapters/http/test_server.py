@@ -12,9 +12,8 @@ import pytest
 from tests.kit.eventually import eventually
 from tests.kit.http_peer import DEADLINE_S, HttpPeer, a_door, ask
 
-from wakugumi.adapters.http import server
+from wakugumi.adapters.http import connection, request
 from wakugumi.adapters.http.page import HttpRefusal, HttpRequest, PageRoute, Reply, Stream
-from wakugumi.adapters.http.page_routes import page_routes
 from wakugumi.adapters.port.port import HttpListener
 from wakugumi.errors import Lost, PeerError, Refused
 from wakugumi.limits.units import MIB
@@ -31,7 +30,7 @@ async def page(
     def pages() -> Sequence[PageRoute]:
         return [PageRoute(method, "/page", answer, quiet), PageRoute(method, "/page/", answer, quiet)]
 
-    async with a_door(page_routes(pages)) as listener:
+    async with a_door(pages) as listener:
         yield listener
 
 
@@ -169,8 +168,8 @@ async def test_broken_chunks_are_a_problem() -> None:
 
 
 async def test_who_stops_in_the_midst_of_its_body_is_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "BODY_RECEIVED_MIN_S", 0.05)
-    monkeypatch.setattr(server, "LINGER_S", 0.05)
+    monkeypatch.setattr(request, "BODY_RECEIVED_MIN_S", 0.05)
+    monkeypatch.setattr(connection, "LINGER_S", 0.05)
     async with page(size_of_body) as listener, HttpPeer(listener.port) as peer:
         await peer.head("POST", "/page", "Content-Length: 10")
         await peer.say(b"abc")

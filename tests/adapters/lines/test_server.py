@@ -14,7 +14,6 @@ from tests.kit.eventually import eventually
 from tests.kit.some_routes import echo
 
 from wakugumi.adapters.http.page import HttpRequest, Page, PageRoute, Reply
-from wakugumi.adapters.http.page_routes import page_routes
 from wakugumi.adapters.lines import server as module
 from wakugumi.adapters.lines.server import LineServer, listen_lines
 from wakugumi.adapters.port import port as web
@@ -44,7 +43,7 @@ async def a_port(*, with_http: bool = False, connections_max: int = CONNECTIONS_
     page: Page = hello
     lines = LineServer(echo, connections_max=connections_max)
     if with_http:
-        routes = [page_routes(lambda: [PageRoute("GET", "/hello", page)])]
+        routes = [lambda: [PageRoute("GET", "/hello", page)]]
         http = await listen_http("127.0.0.1", 0, routes, lines=lines)
         try:
             yield APort(http.port, lines)

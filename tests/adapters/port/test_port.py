@@ -11,13 +11,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
-from aiohttp import web
 from tests.kit.eventually import eventually
 from tests.kit.http_peer import DEADLINE_S, HttpPeer, a_door, ask
 from tests.kit.link_owner import Owner
 from tests.kit.some_routes import some_routes
 
-from wakugumi.adapters.http.routes import Route
+from wakugumi.adapters.http.page import HttpRequest, PageRoute, Reply
 from wakugumi.adapters.net.connect import bound_port, listen
 from wakugumi.adapters.port import port as web_module
 from wakugumi.adapters.port.port import HttpPort
@@ -181,13 +180,13 @@ async def test_broken_http_is_answered_with_400_or_cut_off_and_others_are_served
 async def test_a_door_that_closes_ends_what_it_serves() -> None:
     begun, asked = asyncio.Event(), asyncio.Event()
 
-    def slow_routes() -> Sequence[Route]:
-        async def slow(_request: web.BaseRequest, _rest: str) -> web.StreamResponse:
+    def slow_routes() -> Sequence[PageRoute]:
+        async def slow(_visit: HttpRequest) -> Reply:
             begun.set()
             await asyncio.wait_for(asked.wait(), DEADLINE_S)
-            return web.Response(text="done")
+            return Reply(200, b"done")
 
-        return [Route("GET", "/slow", slow)]
+        return [PageRoute("GET", "/slow", slow)]
 
     async with a_door(slow_routes) as listener:
         async with HttpPeer(listener.port) as peer, HttpPeer(listener.port) as idle:
@@ -209,7 +208,7 @@ async def test_who_leaves_while_the_server_is_imported_harms_nobody() -> None:
     let_go = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def late_routes() -> Sequence[Route]:
+    def late_routes() -> Sequence[PageRoute]:
         wait: Callable[[], Awaitable[bool]] = let_go.wait
         asyncio.run_coroutine_threadsafe(wait(), loop).result(DEADLINE_S)  # type: ignore[arg-type]
         return some_routes()
@@ -231,7 +230,7 @@ async def test_who_leaves_while_the_server_is_imported_harms_nobody() -> None:
 async def test_a_server_that_could_not_be_loaded_is_loaded_for_the_next_one(caplog: pytest.LogCaptureFixture) -> None:
     failures, both_wait = 1, threading.Event()
 
-    def routes() -> Sequence[Route]:
+    def routes() -> Sequence[PageRoute]:
         nonlocal failures
         failures -= 1
         if failures >= 0:
@@ -259,7 +258,7 @@ async def test_who_waits_too_long_for_the_server_is_told_so_and_the_next_one_is_
     monkeypatch.setattr(web_module, "HELLO_DEADLINE_S", 0.05)
     go_on = threading.Event()
 
-    def late_routes() -> Sequence[Route]:
+    def late_routes() -> Sequence[PageRoute]:
         go_on.wait(DEADLINE_S)
         return some_routes()
 
@@ -277,7 +276,6 @@ async def test_who_waits_too_long_for_the_server_is_told_so_and_the_next_one_is_
 WITHOUT_FILES = """
 import asyncio, os, resource
 from wakugumi.adapters.http.page import PageRoute, Reply
-from wakugumi.adapters.http.page_routes import page_routes
 from wakugumi.adapters.port.port import listen_http
 
 async def hello(visit):
@@ -293,7 +291,7 @@ async def take_all(taken):
 
 async def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
-    listener = await listen_http("127.0.0.1", 0, [page_routes(lambda: [PageRoute("GET", "/", hello)])])
+    listener = await listen_http("127.0.0.1", 0, [lambda: [PageRoute("GET", "/", hello)]])
     for turn in range(3):
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         while not listener.http_port.connections:
@@ -323,7 +321,7 @@ def test_a_port_that_had_no_file_to_spare_for_the_first_request_speaks_http_late
 def test_the_server_is_not_imported_before_somebody_asks() -> None:
     code = (
         "import sys; import wakugumi.roles.leader.leader, wakugumi.roles.runner.worker, wakugumi.adapters.blobs.place;"
-        "heavy = ('aiohttp', 'http.client', 'obstore', 'backports.zstd', 'prometheus_client');"
+        "heavy = ('aiohttp', 'httptools', 'http.client', 'obstore', 'backports.zstd', 'prometheus_client');"
         "print([name for name in heavy if name in sys.modules])"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

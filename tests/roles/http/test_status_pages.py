@@ -10,7 +10,6 @@ import pytest
 from tests.kit.http_peer import a_door, ask
 from tests.kit.promtool import promtool_says
 
-from wakugumi.adapters.http.page_routes import page_routes
 from wakugumi.core.metrics import Counter, Family, Timing, counter, gauge, histogram
 from wakugumi.roles.http.status_pages import OK, STOPPING, wayside_pages
 
@@ -39,7 +38,7 @@ class Role:
             capacity = {"running": 1, "limit": 4}
             return wayside_pages("node", "1.2.3", lambda: self.status, lambda: capacity, self.families, self.openapi)
 
-        async with a_door(page_routes(pages)) as listener:
+        async with a_door(pages) as listener:
             yield listener.port
 
 
@@ -69,7 +68,7 @@ async def test_those_who_ask_at_once_share_one_look_at_the_capacity(monkeypatch:
         return {"running": looks, "limit": 4}
 
     pages = wayside_pages("node", "1", lambda: OK, look, list, bytes)
-    async with a_door(page_routes(lambda: pages)) as listener:
+    async with a_door(lambda: pages) as listener:
         monkeypatch.setattr("wakugumi.roles.http.status_pages.CAPACITY_AGE_MAX_S", 3600)
         told = [json.loads((await ask(listener.port, "GET", "/capacity")).body)["running"] for _ in range(2)]
         monkeypatch.setattr("wakugumi.roles.http.status_pages.CAPACITY_AGE_MAX_S", -1)

@@ -14,7 +14,7 @@ import pytest
 from tests.kit.a_node import a_node, answer_from, ask, post, say, unzipped
 from tests.kit.form import DELIMITER, FORM_HEADERS, form
 
-from wakugumi.adapters.http import connection, server, upload
+from wakugumi.adapters.http import connection, request, upload
 from wakugumi.adapters.lines import server as line_server
 from wakugumi.adapters.port.port import HttpListener
 from wakugumi.errors import ConfigError
@@ -35,7 +35,7 @@ def line(job: str, content: bytes = b"hello") -> bytes:
 async def test_a_large_result_reaches_who_sends_a_large_input_again_before_it_reads(
     tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (server, connection, line_server):
+    for module in (request, connection, line_server):
         monkeypatch.setattr(module, "BODY_RECEIVED_MIN_S", 3.0)
     content = bytes(60 * MIB)
     got: list[bytes] = []

@@ -17,7 +17,8 @@ import pytest
 from tests.kit.a_node import ANode, Got, a_node, ask, post, say
 from tests.kit.form import BOUNDARY, DELIMITER, FORM_TYPE, form
 
-from wakugumi.adapters.http import connection, server
+from wakugumi.adapters.http import connection
+from wakugumi.adapters.http import request as http_request
 from wakugumi.adapters.lines import server as line_server
 from wakugumi.core.ids import job_id_from_name, show_job_id
 from wakugumi.limits.http import LINE_BYTES_MAX
@@ -188,7 +189,7 @@ async def test_a_bad_line_is_refused_and_costs_nothing(tmp_path: Path) -> None:
 async def test_who_stops_in_the_midst_is_told_or_gone_and_holds_nothing(
     tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "BODY_RECEIVED_MIN_S", 0.2)
+    monkeypatch.setattr(http_request, "BODY_RECEIVED_MIN_S", 0.2)
     monkeypatch.setattr(line_server, "BODY_RECEIVED_MIN_S", 0.2)
     async with a_node(tmp_path) as at:
         whole = form(b"x" * size)
@@ -210,7 +211,7 @@ async def test_who_stops_in_the_midst_is_told_or_gone_and_holds_nothing(
 async def test_who_does_not_read_its_answer_is_cut_off_and_holds_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (server, connection, line_server):
+    for module in (http_request, connection, line_server):
         monkeypatch.setattr(module, "BODY_RECEIVED_MIN_S", 0.2)
     async with a_node(tmp_path, "large") as at:
         for port, request in ((at.http, post("/run/x", form(b"x"))), (at.lines, b"JOB x a 1\nx")):
@@ -226,7 +227,7 @@ async def test_who_does_not_read_its_answer_is_cut_off_and_holds_nothing(
 async def test_a_crowd_of_slow_ones_leaves_when_its_time_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "BODY_RECEIVED_MIN_S", 0.5)
+    monkeypatch.setattr(http_request, "BODY_RECEIVED_MIN_S", 0.5)
     monkeypatch.setattr(line_server, "BODY_RECEIVED_MIN_S", 0.5)
     async with a_node(tmp_path, receive=20) as at:
         whole = form(b"x" * 100)

@@ -15,17 +15,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from threading import Lock
-from typing import Any, Final, NamedTuple
-
-from aiohttp import ClientError, web
+from typing import Any, Final, NamedTuple, Self
 
 from wakugumi.adapters.blobs.store import CHUNK_BYTES, BlobStore, Incoming, is_sha256
 from wakugumi.adapters.blobs.tokens import check_token
 from wakugumi.adapters.blobs.zstd_stream import ZstdPacker, ZstdUnpacker, shrinks
-from wakugumi.adapters.http.page import HttpRefusal
-from wakugumi.adapters.http.routes import Route
-from wakugumi.adapters.http.server import SAFE_HEADERS, let_go_on
-from wakugumi.errors import Refused
+from wakugumi.adapters.http.page import HttpRefusal, HttpRequest, PageRoute, Reply, Stream
+from wakugumi.errors import Lost, Refused, bad_request
 from wakugumi.limits.files import BLOB_RECEIVED_MIN_BYTES, BLOB_RECEIVED_MIN_S, UPLOAD_WAIT_S
 from wakugumi.wire.messages.references import BlobRef
 
@@ -83,6 +79,60 @@ class _Content:
             return b""
 
 
+class _Sending:
+    """The pieces of a blob on their way out. A reader that is slow with one is cut off."""
+
+    def __init__(self, pages: BlobPages, visit: HttpRequest, file: int, size: int) -> None:
+        self._pages = pages
+        self._visit = visit
+        self._file = file
+        self._content = _Content(file)
+        self.at, self.end = 0, size
+        self.packer: ZstdPacker | None = None
+        self._reading: asyncio.Future[bytes] | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def shrinks(self) -> bool:
+        return shrinks(self._content.read(CHUNK_BYTES, 0))
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        """Raises Lost if the file has changed: only an answer without an end tells the truth."""
+        self._settle()
+        while self.at < self.end:
+            piece = await (self._reading or self._read())
+            if not piece:
+                raise Lost("the blob was changed")
+            self.at += len(piece)
+            self._reading = self._read() if self.at < self.end else None
+            if self.packer is not None:
+                piece = await self._pages.in_thread(self.packer.pack, piece)
+                piece += self.packer.end() if self.at >= self.end else b""
+            if piece:
+                self._pages.count_sent(len(piece))
+                self._deadline = asyncio.get_running_loop().call_later(BLOB_RECEIVED_MIN_S, self._visit.cut_off)
+                return piece
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        self._settle()
+        if self._reading is not None:
+            await asyncio.wait([self._reading])
+        os.close(self._file)
+        self._pages.end_sending()
+
+    def _read(self) -> asyncio.Future[bytes]:
+        return self._pages.in_thread(self._content.read, min(CHUNK_BYTES, self.end - self.at), self.at)
+
+    def _settle(self) -> None:
+        """The piece before was read."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
 class BlobPages:
     """HTTP handlers for the blobs of a store."""
 
@@ -97,129 +147,97 @@ class BlobPages:
         self._receiving = asyncio.Semaphore(uploads_max)
         self._pool = ThreadPoolExecutor(_THREADS, "blobs")
 
-    def routes(self, *, writable: bool) -> Sequence[Route]:
-        reading = [Route("HEAD", _PATH, self._head, quiet=True), Route("GET", _PATH, self._get, quiet=True)]
-        return [*reading, Route("PUT", _PATH, self._put, waits=True, quiet=True)] if writable else reading
+    def routes(self, *, writable: bool) -> Sequence[PageRoute]:
+        reading = [PageRoute("HEAD", _PATH, self._head, quiet=True), PageRoute("GET", _PATH, self._get, quiet=True)]
+        return [*reading, PageRoute("PUT", _PATH, self._put, quiet=True)] if writable else reading
 
-    async def _head(self, request: web.BaseRequest, name: str) -> web.StreamResponse:
-        sha256 = self._allowed(request, name)
-        size = await self._in_thread(self._store.size, sha256)
+    async def _head(self, visit: HttpRequest) -> Reply:
+        sha256 = self._allowed(visit)
+        size = await self.in_thread(self._store.size, sha256)
         if size is None:
             raise await self._not_found(sha256)
-        response = web.StreamResponse(headers=_headers(sha256))
-        response.content_length = size
-        return response
+        return Reply(200, Stream(size, _nothing()), headers=_headers(sha256))
 
     async def _not_found(self, sha256: str) -> HttpRefusal:
-        received = await self._in_thread(self._store.received, sha256)
+        received = await self.in_thread(self._store.received, sha256)
         headers = {"Waku-Received": str(received)} if received else {}
         return HttpRefusal(404, "no-blob", f"there is no blob {sha256}", headers)
 
     # Sending.
 
-    async def _get(self, request: web.BaseRequest, name: str) -> web.StreamResponse:
-        sha256 = self._allowed(request, name)
+    async def _get(self, visit: HttpRequest) -> Reply:
+        sha256 = self._allowed(visit)
         if self._serving >= self._serving_max:
             raise HttpRefusal(503, "full", f"{self._serving} blobs are being sent already", {"Retry-After": "1"}, "")
         self._serving += 1
+        sending: _Sending | None = None
         try:
-            size = await self._in_thread(self._store.size, sha256)
+            size = await self.in_thread(self._store.size, sha256)
             if size is None:
                 raise await self._not_found(sha256)
-            file = await self._in_thread(self._store.open, sha256)
-            try:
-                return await self._send(request, sha256, file, size)
-            finally:
-                os.close(file)
-        finally:
-            self._serving -= 1
+            sending = _Sending(self, visit, await self.in_thread(self._store.open, sha256), size)
+            return await self._sent(visit, sha256, sending)
+        except BaseException:
+            if sending is None:
+                self._serving -= 1
+            else:
+                await sending.aclose()
+            raise
 
-    async def _send(self, request: web.BaseRequest, sha256: str, file: int, size: int) -> web.StreamResponse:
-        content = _Content(file)
-        part = _wanted_part(request.headers.get("Range", ""), size)
-        start, end = part or (0, size)
-        response = web.StreamResponse(status=206 if part else 200, headers=_headers(sha256))
-        if part:
-            response.headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
-        elif _accepts_zstd(request) and await self._in_thread(lambda: shrinks(content.read(CHUNK_BYTES, 0))):
-            response.headers["Content-Encoding"] = _ZSTD
-            response.headers["Waku-Size"] = str(size)
-            response.enable_chunked_encoding()
-            await response.prepare(request)
-            await self._send_packed(request, response, content, size)
-            return response
-        response.content_length = end - start
-        await response.prepare(request)
-        reading = self._read_soon(content, start, end)
-        while start < end:
-            piece = await reading
-            if not piece:  # Modified or unreadable: only an incomplete answer shows that.
-                _cut_off(request)
-                break
-            start += len(piece)
-            reading = self._read_soon(content, start, end)
-            await _write(request, response, piece)
-            self._store.sent_bytes += len(piece)
-        return response
+    async def _sent(self, visit: HttpRequest, sha256: str, sending: _Sending) -> Reply:
+        headers, size = _headers(sha256), sending.end
+        if part := _wanted_part(visit.header("Range") or "", size):
+            sending.at, sending.end = part
+            headers["Content-Range"] = f"bytes {part[0]}-{part[1] - 1}/{size}"
+        elif _accepts_zstd(visit) and await self.in_thread(sending.shrinks):
+            sending.packer = ZstdPacker()
+            headers |= {"Content-Encoding": _ZSTD, "Waku-Size": str(size)}
+            return Reply(200, Stream(None, sending), headers=headers)
+        return Reply(206 if part else 200, Stream(sending.end - sending.at, sending), headers=headers)
 
-    async def _send_packed(
-        self, request: web.BaseRequest, response: web.StreamResponse, content: _Content, size: int
-    ) -> None:
-        packer = ZstdPacker()
-        at = 0
-        while at < size:
-            piece = await self._in_thread(content.read, CHUNK_BYTES, at)
-            if not piece:
-                _cut_off(request)
-                return
-            at += len(piece)
-            packed = await self._in_thread(packer.pack, piece) + (packer.end() if at >= size else b"")
-            if packed:
-                await _write(request, response, packed)
-                self._store.sent_bytes += len(packed)
+    def count_sent(self, size: int) -> None:
+        self._store.sent_bytes += size
 
-    def _read_soon(self, content: _Content, start: int, end: int) -> asyncio.Future[bytes]:
-        loop = asyncio.get_running_loop()
-        return loop.run_in_executor(self._pool, content.read, min(CHUNK_BYTES, end - start), start)
+    def end_sending(self) -> None:
+        self._serving -= 1
 
     # Receiving.
 
-    async def _put(self, request: web.BaseRequest, name: str) -> web.StreamResponse:
-        sha256 = self._allowed(request, name)
-        upload = self._announced(request, sha256)
-        if await self._in_thread(self._store.has, upload.ref):
-            return web.Response(status=200, headers=_headers(sha256))
+    async def _put(self, visit: HttpRequest) -> Reply:
+        sha256 = self._allowed(visit)
+        upload = self._announced(visit, sha256)
+        if await self.in_thread(self._store.has, upload.ref):
+            return Reply(200, headers=_headers(sha256))
         async with self._turn():
             sink = _Sink(await self._begin(upload))
             try:
-                let_go_on(request)
-                await self._receive(request, sink, packed=upload.packed)
-                await self._in_thread(sink.finish)
+                await self._receive(visit, sink, packed=upload.packed)
+                await self.in_thread(sink.finish)
             finally:
-                await self._in_thread(sink.close)
-        return web.Response(status=201, headers=_headers(sha256))
+                await self.in_thread(sink.close)
+        return Reply(201, headers=_headers(sha256))
 
-    def _announced(self, request: web.BaseRequest, sha256: str) -> Upload:
+    def _announced(self, visit: HttpRequest, sha256: str) -> Upload:
         """The upload announced by the headers. Raises Refused."""
-        encoding = request.headers.get("Content-Encoding", "identity").lower()
+        encoding = (visit.header("Content-Encoding") or "identity").lower()
         if encoding not in {_ZSTD, "identity"}:
             raise HttpRefusal(
                 415, "bad-request", f"content encoding {encoding[:40]!r} is not supported", hint="send zstd"
             )
         start: int | None = None
-        length = request.content_length
-        size = _number(request.headers.get("Waku-Size"), length if encoding != _ZSTD else None)
-        if (content_range := request.headers.get("Content-Range")) is not None:
+        length = visit.content_length
+        size = _number(visit.header("Waku-Size"), length if encoding != _ZSTD else None)
+        if (content_range := visit.header("Content-Range")) is not None:
             found = _CONTENT_RANGE.fullmatch(content_range)
             if found is None:
-                raise Refused("bad-request", "Content-Range must be bytes first-last/size", hint="")
+                raise bad_request("Content-Range must be bytes first-last/size")
             start, last, size = map(int, found.groups())
             if last != size - 1 or (length not in {None, size - start} and encoding != _ZSTD):
-                raise Refused("bad-request", "a resumed upload must continue to the end of the blob", hint="")
+                raise bad_request("a resumed upload must continue to the end of the blob")
         elif length is not None and encoding != _ZSTD and size != length:
             raise HttpRefusal(422, "blob-broken", f"Content-Length is {length}, but Waku-Size is {size}")
         if size is None:
-            raise Refused("bad-request", "the size is missing", hint="send Content-Length or Waku-Size")
+            raise bad_request("the size is missing", "send Content-Length or Waku-Size")
         if size > self._bytes_max:
             text = f"{size} bytes are more than the {self._bytes_max} that a blob may have here"
             raise HttpRefusal(413, "too-big", text, hint="split it")
@@ -239,51 +257,55 @@ class BlobPages:
             self._receiving.release()
 
     async def _begin(self, upload: Upload) -> Incoming:
-        incoming: Incoming = await self._in_thread(self._store.begin, upload.ref)
+        incoming: Incoming = await self.in_thread(self._store.begin, upload.ref)
         if upload.start is None and incoming.at:
-            await self._in_thread(incoming.restart)
+            await self.in_thread(incoming.restart)
         if upload.start is not None and upload.start != incoming.at:
             incoming.close()
             text = f"{incoming.at} bytes were received so far: the upload cannot resume at {upload.start}"
             raise HttpRefusal(409, "conflict", text, {"Waku-Received": str(incoming.at)}, "resume at Waku-Received")
         return incoming
 
-    async def _receive(self, request: web.BaseRequest, sink: _Sink, *, packed: bool) -> None:
+    async def _receive(self, visit: HttpRequest, sink: _Sink, *, packed: bool) -> None:
         write = ZstdUnpacker(sink.write).write if packed else sink.write
         writing: asyncio.Future[None] | None = None
         try:
-            while pieces := await _gather(request):
+            while pieces := await _gather(visit):
                 if writing is not None:
                     await writing
-                writing = asyncio.get_running_loop().run_in_executor(self._pool, _write_all, write, pieces)
+                writing = self.in_thread(_write_all, write, pieces)
         finally:
             if writing is not None:
                 await writing
 
-    def _allowed(self, request: web.BaseRequest, name: str) -> str:
+    def _allowed(self, visit: HttpRequest) -> str:
         """The blob named by a path. Raises Refused if the name is invalid, or without a valid token."""
+        name = visit.rest
         if not is_sha256(name):
             raise Refused("bad-name", "a blob's name is its SHA-256, in 64 lower-case hexadecimal digits", hint="")
         if self._key is not None:
-            scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+            scheme, _, token = (visit.header("Authorization") or "").partition(" ")
             if scheme.lower() != "bearer" or not check_token(self._key, name, token, time.time()):
                 raise HttpRefusal(401, "denied", "this needs a token of the leader", {"WWW-Authenticate": "Bearer"})
         return name
 
-    async def _in_thread(self, work: Callable[..., Any], *args: object) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
+    def in_thread(self, work: Callable[..., Any], *args: object) -> asyncio.Future[Any]:
+        return asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
 
 
 def _headers(sha256: str) -> dict[str, str]:
-    content = {"ETag": f'"{sha256}"', "Accept-Ranges": "bytes", "Content-Type": "application/octet-stream"}
-    return content | SAFE_HEADERS
+    return {"ETag": f'"{sha256}"', "Accept-Ranges": "bytes"}
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    yield b""
 
 
 def _number(text: str | None, otherwise: int | None) -> int | None:
     if text is None:
         return otherwise
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise Refused("bad-request", "Waku-Size must be a number of bytes", hint="")
+        raise bad_request("Waku-Size must be a number of bytes")
     return int(text)
 
 
@@ -302,49 +324,34 @@ def _wanted_part(text: str, size: int) -> tuple[int, int] | None:
     return start, end
 
 
-def _accepts_zstd(request: web.BaseRequest) -> bool:
+def _accepts_zstd(visit: HttpRequest) -> bool:
     """Whether zstd is accepted with a weight above 0."""
-    for part in request.headers.get("Accept-Encoding", "").lower().split(","):
+    for part in (visit.header("Accept-Encoding") or "").lower().split(","):
         name, _, weight = part.partition(";")
         if name.strip() == _ZSTD:
             return weight.replace(" ", "") not in {"q=0", "q=0.0", "q=0.00", "q=0.000"}
     return False
 
 
-async def _gather(request: web.BaseRequest) -> list[bytes]:
-    """The next pieces of the body, up to CHUNK_BYTES. Raises ConnectionError if the peer is too slow, or gone."""
+async def _gather(visit: HttpRequest) -> list[bytes]:
+    """The next pieces of the body, a thread's worth together. Raises Lost for a slow sender or one that is gone."""
     pieces: list[bytes] = []
     total = 0
     try:
         async with asyncio.timeout(BLOB_RECEIVED_MIN_S):
-            while total < CHUNK_BYTES and (piece := await request.content.readany()):
+            while total < CHUNK_BYTES and (piece := await visit.read()):
                 pieces.append(piece)
                 total += len(piece)
     except TimeoutError:
         if total < BLOB_RECEIVED_MIN_BYTES:
-            _cut_off(request)
-            raise ConnectionResetError("the peer sends too slowly") from None
-    except (web.RequestPayloadError, ClientError, OSError, RuntimeError) as error:  # The peer is gone.
-        if not pieces:  # Earlier pieces are kept; the next call raises.
-            raise ConnectionResetError(str(error)) from None
+            visit.cut_off()
+            raise Lost("the sender is too slow", "slow") from None
+    except (Lost, Refused):
+        if not pieces:  # what came before is kept, and the next call finds the same end
+            raise
     return pieces
 
 
 def _write_all(write: Callable[[bytes], None], pieces: list[bytes]) -> None:
     for piece in pieces:
         write(piece)
-
-
-async def _write(request: web.BaseRequest, response: web.StreamResponse, piece: bytes) -> None:
-    """Write, and wait until most of it is sent. Raises ConnectionError if the peer does not read."""
-    try:
-        async with asyncio.timeout(BLOB_RECEIVED_MIN_S):
-            await response.write(piece)
-    except TimeoutError:
-        _cut_off(request)
-        raise ConnectionResetError("the peer reads too slowly") from None
-
-
-def _cut_off(request: web.BaseRequest) -> None:
-    if request.transport is not None:
-        request.transport.abort()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wakugumi.adapters.blobs.store import BlobStore
-from wakugumi.adapters.http.routes import Route, Routes
+from wakugumi.adapters.http.page import PageRoute, Pages
 from wakugumi.limits.files import BLOB_BYTES_MAX, SERVING_MAX, UPLOADS_MAX
 
 
@@ -17,13 +17,13 @@ def blob_routes(
     serving_max: int = SERVING_MAX,
     uploads_max: int = UPLOADS_MAX,
     blob_bytes_max: int = BLOB_BYTES_MAX,
-) -> Routes:
+) -> Pages:
     """`/blobs/{sha256}`: GET and HEAD, and PUT if `writable`. With a `key` each request needs a token.
 
     `serving_max` and `uploads_max` limit transfers at once; further requests wait for a while, or get a 503.
     """
 
-    def load() -> Sequence[Route]:
+    def load() -> Sequence[PageRoute]:
         from wakugumi.adapters.blobs.http_pages import BlobPages
 
         pages = BlobPages(store, key=key, serving_max=serving_max, uploads_max=uploads_max, bytes_max=blob_bytes_max)

@@ -67,8 +67,17 @@ class HttpRequest(Protocol):
     def content_length(self) -> int | None: ...
 
     def pieces(self) -> AsyncIterator[bytes]:
-        """The body as it is received. The first call sends `100 Continue` if the client waits for it; little of the
+        """The body as it is received. The first piece sends `100 Continue` if the client waits for it; little of the
         body is read before. Raises Refused (`too-slow`) for a sender of next to nothing, Lost if the sender is gone."""
+        ...
+
+    async def read(self) -> bytes:
+        """The next piece of the body, without a deadline; empty at the end. May be cancelled and called again. Raises
+        Refused if the body is broken, Lost if the sender is gone."""
+        ...
+
+    def cut_off(self) -> None:
+        """Ends the connection at once."""
         ...
 
     @property
@@ -91,7 +100,8 @@ class PageRoute(NamedTuple):
 
 
 Pages: TypeAlias = Callable[[], Sequence[PageRoute]]
-"""Called once, at the first byte of HTTP."""
+"""Called in a thread at the first byte of HTTP, so that imports block no other connection; and again with the next
+request if that failed."""
 
 
 class HttpRefusal(Refused):

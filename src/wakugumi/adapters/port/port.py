@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, cast
 
-from wakugumi.adapters.http.routes import Routes
+from wakugumi.adapters.http.page import Pages
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.machine.open_files import connections_max as connections_of_process
 from wakugumi.adapters.net.gate import gate, name_of
@@ -52,7 +52,7 @@ class HttpPort:
 
     def __init__(
         self,
-        routes: Sequence[Routes],
+        pages: Sequence[Pages],
         *,
         names: Iterable[str] = (),
         name_option: str = NAME_OPTION,
@@ -64,7 +64,7 @@ class HttpPort:
         many as this process may hold."""
         self._names = frozenset(name.lower() for name in names) | _machine_names()
         self._name_option = name_option
-        self._routes = routes
+        self._pages = pages
         self._connections_max = connections_of_process() if connections_max is None else connections_max
         self._idle_s = idle_s
         self._waiting: dict[NewConnection, asyncio.TimerHandle] = {}
@@ -80,7 +80,7 @@ class HttpPort:
 
     @property
     def connections(self) -> int:
-        return len(self._looking) + len(self._waiting) + (0 if self._server is None else self._server.connections)
+        return len(self._looking) + len(self._waiting) + (0 if self._server is None else len(self._server.connections))
 
     def at(self, link: Link) -> asyncio.BaseProtocol:
         """The protocol for a new connection of a listener."""
@@ -128,7 +128,7 @@ class HttpPort:
         def load() -> Callable[[], WebServer]:
             from wakugumi.adapters.http.server import WebServer
 
-            table = [route for routes in self._routes for route in routes()]
+            table = [page for pages in self._pages for page in pages()]
             return lambda: WebServer(table, names=self._names, name_option=self._name_option, idle_s=self._idle_s)
 
         # In a thread of its own: those of the loop may all be waiting for an answer of this server.
@@ -275,8 +275,6 @@ class NewConnection(asyncio.BufferedProtocol):
         to.connection_made(self.transport)
         if self._kept:
             to.data_received(bytes(self._kept))
-            if b"\r\n\r\n" in self._kept:  # The handler of this request resumes the reading.
-                to.hold()
             self._kept.clear()
 
     def refuse(self) -> None:
@@ -305,7 +303,7 @@ def _machine_names() -> frozenset[str]:
 async def listen_http(
     host: str,
     port: int,
-    routes: Sequence[Routes],
+    pages: Sequence[Pages],
     *,
     names: Iterable[str] = (),
     name_option: str = NAME_OPTION,
@@ -314,7 +312,7 @@ async def listen_http(
     connections_max: int | None = None,
 ) -> HttpListener:
     """Open a port for HTTP and, with `lines`, for lines. Raises ConfigError if it cannot be used."""
-    http_port = HttpPort(routes, names=names, name_option=name_option, connections_max=connections_max)
+    http_port = HttpPort(pages, names=names, name_option=name_option, connections_max=connections_max)
     return HttpListener(await enter(host, port, lambda: NewConnection(http_port, None, lines), tls), http_port, lines)
 
 

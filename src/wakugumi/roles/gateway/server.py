@@ -20,7 +20,6 @@ from typing import Final
 from wakugumi import __version__
 from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
 from wakugumi.adapters.http.page import PageRoute
-from wakugumi.adapters.http.page_routes import page_routes
 from wakugumi.adapters.http.spool import Spools
 from wakugumi.adapters.port.port import HttpListener, listen_http
 from wakugumi.core import metric_table as table
@@ -96,7 +95,7 @@ class GatewayServer:
 
     async def listen(self, host: str, port: int, names: Iterable[str] = ()) -> int:
         """Serves at this address, and returns the port. Raises ConfigError."""
-        self._listener = await listen_http(host, port, [page_routes(self._pages)], names=names)
+        self._listener = await listen_http(host, port, [self._pages], names=names)
         return self._listener.port
 
     async def drain(self, deadline_s: float) -> bool:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wakugumi.adapters.http.page import PageRoute
-from wakugumi.adapters.http.page_routes import page_routes
 from wakugumi.adapters.journal.cache_manifests import Manifests
 from wakugumi.adapters.journal.journal import Journal
 from wakugumi.adapters.loop.drive import Drive
@@ -119,7 +118,7 @@ class Leader:
     async def listen(self, host: str, port: int, names: Iterable[str] = ()) -> int:
         """Accept connections and return the port. `names`: further names of this host. Raises ConfigError."""
         of_blobs = () if self.blobs is None else self.blobs.routes
-        self.http_port = HttpPort([*of_blobs, page_routes(self._pages)], names=names)
+        self.http_port = HttpPort([*of_blobs, self._pages], names=names)
         self._server = await listen(host, port, self._new_peer, self.http_port.at)
         return bound_port(self._server)
 

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from wakugumi.adapters.http.page import PageRoute
-from wakugumi.adapters.http.page_routes import page_routes
 from wakugumi.adapters.lines.server import LineListener, LineServer, listen_lines
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.machine.open_files import connections_max
@@ -86,7 +85,7 @@ async def listen(
     by_line = None if lines is None else LineServer(line_page(node), connections_max=each_max)
     try:
         if http is not None:
-            routes = [page_routes(partial(_pages, node))]
+            routes = [partial(_pages, node)]
             both = by_line if one_port else None
             listener = await listen_http(
                 http.host, http.port, routes, names=names, tls=tls, lines=both, connections_max=each_max

@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack
 
 from wakugumi import __version__
 from wakugumi.adapters.http.page import PageRoute
-from wakugumi.adapters.http.page_routes import page_routes
 from wakugumi.adapters.loop.event_loop import run
 from wakugumi.adapters.loop.signals import on_stop_signals
 from wakugumi.adapters.machine.open_files import connections_max
@@ -60,7 +59,7 @@ class Worker:
         async with AsyncExitStack() as ends:
             if self._metrics_at is not None:
                 most = connections_max(PARTS_OF_WORKER)
-                pages = [page_routes(self.pages)]
+                pages = [self.pages]
                 names = [self._name]
                 listener = await listen_http(
                     *self._metrics_at, pages, names=names, name_option="", connections_max=most

@@ -18,7 +18,7 @@ from typing import Any, Final
 from wakugumi.adapters.blobs.place import FolderPlace, Place
 from wakugumi.adapters.blobs.routes import blob_routes
 from wakugumi.adapters.blobs.store import BlobStore
-from wakugumi.adapters.http.routes import Routes
+from wakugumi.adapters.http.page import Pages
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.errors import WakugumiError
 from wakugumi.limits.files import BLOB_ABANDONED_S, BLOB_STORE_BYTES, BLOB_SWEEP_S, BLOB_UNUSED_S
@@ -66,7 +66,7 @@ class LeaderBlobs:
         return self.place.store if isinstance(self.place, FolderPlace) else None
 
     @property
-    def routes(self) -> Sequence[Routes]:
+    def routes(self) -> Sequence[Pages]:
         """Routes that serve the blobs, if the leader itself does."""
         return () if self.store is None or self.url else (blob_routes(self.store, writable=True),)
 
