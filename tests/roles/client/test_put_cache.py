@@ -24,7 +24,7 @@ from wakugumi.limits.wire import FILES_PER_CACHE_MAX
 from wakugumi.roles.client import put_cache
 from wakugumi.roles.client.files.inputs import Content, InputContents
 from wakugumi.roles.client.grid import connect
-from wakugumi.roles.client.put_cache import CacheFailure, CacheFiles, CachePut, CacheSummary, summed
+from wakugumi.roles.client.put_cache import CacheFailure, CacheFiles, CachePut, CacheSummary, summary_of
 from wakugumi.roles.client.session.session import Session
 from wakugumi.wire import frame as fr
 from wakugumi.wire.messages.cache import CachePutResult, FailedWorker
@@ -157,7 +157,7 @@ async def test_a_leader_that_is_there_is_waited_for_however_long_its_content_tak
         monkeypatch.setattr(Session, "serving", serving)
         await eventually(lambda: looks > 5)
         told(peer, frame, "OK", sent=1, ok=1)
-        assert (await putting).is_content
+        assert (await putting).succeeded
 
 
 async def test_after_a_lost_connection_the_same_put_is_sent_again(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ async def test_after_a_lost_connection_the_same_put_is_sent_again(tmp_path: Path
             assert await put_frame(second) == frame
             assert leader.has(b"x")
             told(second, frame, "SKIPPED", sent=1, skipped=1)
-            assert (await putting).is_content
+            assert (await putting).succeeded
 
 
 @pytest.mark.spec("C1")
@@ -356,14 +356,14 @@ def test_a_leader_without_matching_workers_spoils_nothing_and_a_conflict_does() 
     good = CachePutResult("c", "OK", "fine", sent=2, ok=2)
     nobody = CachePutResult("c", "FAILED", "in whatever words", code="no-worker")
     conflict = CachePutResult("c", "FAILED", "no worker has 'a' with another content here", code="conflict")
-    assert summed("c", {"x": good, "y": nobody}).status == "OK"
-    assert summed("c", {"x": good, "y": nobody}).code == ""
-    assert summed("c", {"x": nobody, "y": conflict}).code == "conflict"
-    assert summed("c", {"x": nobody, "y": nobody}).code == "no-worker"
-    assert summed("c", {"x": nobody, "y": nobody}).status == "FAILED"
-    assert summed("c", {"x": nobody}).message == "in whatever words"
-    assert summed("c", {"x": good, "y": conflict}).status == "FAILED"
-    assert summed("c", {"x": CachePutResult("c", "SKIPPED", "", sent=1, skipped=1)}).status == "SKIPPED"
+    assert summary_of("c", {"x": good, "y": nobody}).status == "OK"
+    assert summary_of("c", {"x": good, "y": nobody}).code == ""
+    assert summary_of("c", {"x": nobody, "y": conflict}).code == "conflict"
+    assert summary_of("c", {"x": nobody, "y": nobody}).code == "no-worker"
+    assert summary_of("c", {"x": nobody, "y": nobody}).status == "FAILED"
+    assert summary_of("c", {"x": nobody}).message == "in whatever words"
+    assert summary_of("c", {"x": good, "y": conflict}).status == "FAILED"
+    assert summary_of("c", {"x": CachePutResult("c", "SKIPPED", "", sent=1, skipped=1)}).status == "SKIPPED"
 
 
 def test_a_client_without_a_loop_and_an_executor_put_caches_too() -> None:

@@ -103,7 +103,7 @@ def caches_put(
     summary = run(put())
     show(how, summary, [summary.status], [f"{summary.cache}: {summary.status}, {_counts(summary)}"])
     _say_failures(summary)
-    return 0 if summary.is_content else EXIT_JOB_FAILED
+    return 0 if summary.succeeded else EXIT_JOB_FAILED
 
 
 @with_settings
@@ -241,7 +241,7 @@ def _say_failures(summary: CacheSummary) -> None:
         say(f"and {len(summary.failures) - _FAILURES_SHOWN:,} more")
     for leader in summary.unasked:
         say(colour("not asked:", "yellow"), f"the workers of {leader}, which is not reachable")
-    if not summary.is_content:
+    if not summary.succeeded:
         say_error(summary.message or "too few workers have the cache", _hint(summary))
 
 

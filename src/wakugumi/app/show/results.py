@@ -43,6 +43,6 @@ def _record(result: Result) -> dict[str, object]:
         "worker": result.worker,
         "stdout": result.stdout,
         "stderr": result.stderr,
-        "files": sorted(result.files) if result.is_here else None,
+        "files": sorted(result.files) if result.is_complete else None,
         "archive_bytes": result.archive_bytes,
     }

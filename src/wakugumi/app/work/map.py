@@ -235,7 +235,7 @@ class Map:
         content = _content(source.path)
         if content is not None and len(content) <= INLINE_FILE_BYTES_MAX:
             return self._keys.key(source.out, content), content
-        brought = self._contents.bring(source.name, Path(source.path))
+        brought = self._contents.by_reference(source.name, Path(source.path))
         if content is None:
             return self._keys.key_by_sha256(source.out, brought.ref.sha256), brought
         if sha256(content).hexdigest() != brought.ref.sha256:
@@ -249,14 +249,14 @@ class Map:
                 yield f"\0cached\0{name}\0{content.cache_id}"
             else:
                 assert isinstance(content, Path)
-                yield f"\0file\0{name}\0{self._contents.look(content)[0].sha256}"
+                yield f"\0file\0{name}\0{self._contents.ref_of(content)[0].sha256}"
 
     async def _ended(self, result: Result, tally: Tally, drawn: Bars | Lines) -> None:
         task = result.item
         assert isinstance(task, MapTask)
         source, *args = (os.fsencode(str(it)).decode(errors="replace") for it in (task.source.path, *task.args))
         record = Record.of(result, task.good_for, source, args)
-        if result.is_here:
+        if result.is_complete:
             record = self._folder.put(task.source.out, result, record)
         else:
             put = partial(self._folder.put, task.source.out, result, record)

@@ -18,7 +18,7 @@ import msgspec
 
 from wakugumi.app.show.output import say
 from wakugumi.errors import ConfigError, Lost, PeerError, Refused
-from wakugumi.roles.client.files.downloads import no_news
+from wakugumi.roles.client.files.downloads import ignore_bytes
 from wakugumi.roles.client.result import Result
 from wakugumi.wire.messages.job import FAILED, OK
 from wakugumi.wire.untrusted_json import JsonReader, Unreadable
@@ -119,7 +119,7 @@ class OutFolder:
         if not free:
             raise _taken(place)
 
-    def put(self, out: str, result: Result, record: Record, on_bytes: OnBytes = no_news) -> Record:
+    def put(self, out: str, result: Result, record: Record, on_bytes: OnBytes = ignore_bytes) -> Record:
         """Writes a result in one step, in place of an earlier one. Returns the record, which may become a failure.
 
         Large files are fetched first, with calls of `on_bytes`. Raises Refused("disk") if the folder is no longer

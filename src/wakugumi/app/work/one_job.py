@@ -16,7 +16,7 @@ from wakugumi.app.show.progress import shown_transfers
 from wakugumi.app.stoppable import run
 from wakugumi.app.work.target import JobTarget, open_grid
 from wakugumi.errors import CODES, EXIT_JOB_FAILED, ConfigError, Refused, hint_for
-from wakugumi.roles.client.files.downloads import no_news
+from wakugumi.roles.client.files.downloads import ignore_bytes
 from wakugumi.roles.client.files.inputs import Cached, Content
 from wakugumi.roles.client.job_spec import MapOptions
 from wakugumi.roles.client.result import Result
@@ -43,19 +43,19 @@ def run_one(place: JobTarget, options: MapOptions, taken: Taken = NO_FILES) -> i
         async with open_grid(place) as grid:
             async with shown_transfers(grid, options.get("files") or {}):
                 result = await grid.run(place.program, **options)
-            if not result.is_here:  # Large output must be fetched before the grid closes.
+            if not result.is_complete:  # Large output must be fetched before the grid closes.
                 from wakugumi.app.show.downloads import ShownTransfer, in_thread
 
                 _say_last(await in_thread(partial(_show, result, taken), ShownTransfer(result.archive_bytes)))
             return result
 
     result = run(job())
-    if result.is_here:
+    if result.is_complete:
         _say_last(_show(result, taken))
     return exit_code(result)
 
 
-def _show(result: Result, taken: Taken, on_bytes: OnBytes = no_news) -> str:
+def _show(result: Result, taken: Taken, on_bytes: OnBytes = ignore_bytes) -> str:
     """Collects messages until the end: before it, a line of progress may be drawn."""
     for stream, text in ((sys.stdout, result.stdout), (sys.stderr, result.stderr)):
         on_bytes(0)  # After Ctrl-C the user wants no further messages.
@@ -110,7 +110,7 @@ def exit_code(result: Result) -> int:
 def _keep_files(result: Result, taken: Taken, on_bytes: OnBytes) -> str:
     out = taken.out
     if out is None:
-        made = one(len(result.files), "file") if result.is_here else f"{size(result.archive_bytes)} of files"
+        made = one(len(result.files), "file") if result.is_complete else f"{size(result.archive_bytes)} of files"
         return f"{made} made, and not kept: --out DIR writes them to a folder"
     try:
         written = result.extract_counted(out, on_bytes, max_bytes=taken.max_bytes, dot_files=taken.dot_files)

@@ -18,7 +18,7 @@ from wakugumi.core.ids import show_job_id
 from wakugumi.core.leader import answer_records as an
 from wakugumi.core.leader import questions as qu
 from wakugumi.errors import ConfigError, PeerError, Refused, WakugumiError
-from wakugumi.roles.client.files.inputs import NOTHING, Brings
+from wakugumi.roles.client.files.inputs import NOTHING, Attached
 from wakugumi.roles.client.files.uploads import Uploads
 from wakugumi.roles.client.request import given_id
 from wakugumi.roles.client.session.leader_status import LeaderStatuses
@@ -74,10 +74,10 @@ class PendingQuestions:
         ask: bytes,
         frame: bytes,
         leader: str = "",
-        brings: Brings = NOTHING,
+        attached: Attached = NOTHING,
         on_progress: Callable[[CachePutResult], None] | None = None,
     ) -> ev.AnswerQuestion:
-        """Ask this leader, or any that serves; it may ask for the content in `brings`, and report progress. Raises
+        """Ask this leader, or any that serves; it may ask for the content in `attached`, and report progress. Raises
         Refused if the leader cannot answer, or ConfigError."""
         if self._ended is not None:
             raise self._ended
@@ -86,8 +86,8 @@ class PendingQuestions:
             raise ConfigError(f"{leader} is none of the leaders", f"they are {self._statuses.name}")
         future: asyncio.Future[ev.AnswerQuestion] = asyncio.get_running_loop().create_future()
         self._answers[ask] = future
-        if brings:
-            self._uploads.hold(ask, frame, brings)
+        if attached:
+            self._uploads.hold(ask, frame, attached)
         if on_progress is not None:
             self._on_progress[ask] = on_progress
         self._post(ev.Ask(ask, frame, endpoint.no if endpoint is not None else ANY_LEADER))
@@ -109,9 +109,9 @@ class PendingQuestions:
         else:
             future.set_exception(Refused(effect.code, effect.text))
 
-    def progress(self, ask: bytes, told: CachePutResult) -> None:
+    def progress(self, ask: bytes, result: CachePutResult) -> None:
         if (on_progress := self._on_progress.get(ask)) is not None:
-            on_progress(told)
+            on_progress(result)
 
     def refuse(self, ask: bytes, no: Refused) -> None:
         """The question's content cannot be sent to its leader."""

@@ -249,7 +249,7 @@ class Client:
                 runner.run(live())
         except BaseException as error:
             if opened.done():
-                log.exception("the client ended badly")
+                log.exception("client failed")
             else:
                 opened.set_exception(error)
 
@@ -265,7 +265,7 @@ class Client:
             while True:
                 if more:
                     more, ahead = self._fill(window, plan, items, ahead)
-                results = self.call(window.some())
+                results = self.call(window.next_results())
                 if not results and not more:
                     return
                 for result in results:
@@ -274,7 +274,7 @@ class Client:
                     if more and window.size - ahead >= share:
                         more, ahead = self._fill(window, plan, items, ahead)
         finally:
-            window.close_from_anywhere()
+            window.close_threadsafe()
 
     def _fill(self, window: MapWindow, plan: Plan, items: Iterator[object], ahead: int) -> tuple[bool, int]:
         """Take items for the free room, for at most FILL_S. Are there more items, and how many are unfinished now?"""

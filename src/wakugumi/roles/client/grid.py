@@ -134,8 +134,8 @@ class Grid:
         wants = [want for want in WANTS_CLIENT if not embedded or want != HEARTBEATS]
 
         def hello(share: int) -> bytes:
-            said = HelloClient(client_id, share, wants)
-            return fr.encode(fr.HELLO_CLIENT, subject=client_id, payload=encode(said))
+            record = HelloClient(client_id, share, wants)
+            return fr.encode(fr.HELLO_CLIENT, subject=client_id, payload=encode(record))
 
         self._session = Session(
             leaders,
@@ -222,7 +222,7 @@ class Grid:
             await self.all_tried(_ALL_TRIED_WITHIN_S)
             leaders = self._session.serving()
             if not leaders:
-                raise Refused("not-supported", "the leader is an old one and knows no broadcast")
+                raise Refused("not-supported", "an old leader does not support broadcasts")
             base = str(uuid4()) if spec.job_id is None else given_id(spec.job_id)[1]
             asked = []
             for name, number in leaders:
@@ -270,7 +270,7 @@ class Grid:
                 "wakugumi files",
             )
         await self.all_tried(_ALL_TRIED_WITHIN_S)
-        return await put.to_each(self._session, self._there(), on_progress)
+        return await put.to_each(self._session, self._serving_or_first(), on_progress)
 
     async def caches(self, limit: int = LIST_ROWS_DEFAULT) -> list[an.CacheRow]:
         """Caches at all leaders; a cache of several leaders has one row for each."""
@@ -324,9 +324,9 @@ class Grid:
     async def ask_each(self, question: qu.Question) -> dict[str, an.Answer | Refused]:
         """Ask every leader that serves, by its address. If none serves, the first is awaited."""
         await self.all_tried(_ALL_TRIED_WITHIN_S)
-        return await ask_several(self._session.questions, question, self._there())
+        return await ask_several(self._session.questions, question, self._serving_or_first())
 
-    def _there(self) -> list[str]:
+    def _serving_or_first(self) -> list[str]:
         """Leaders that serve; if none does, the first, which is then awaited."""
         return [row.leader for row in self.status().leaders if row.connected] or self.leaders[:1]
 

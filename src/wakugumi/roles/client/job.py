@@ -54,7 +54,7 @@ class Job(msgspec.Struct, eq=False):
         if not self._accepted and self._outcome is None:
             if self._receipts is None:
                 self._receipts = []
-            await _told(self._receipts)
+            await _next_call(self._receipts)
         if isinstance(self._outcome, WakugumiError):
             raise self._outcome
 
@@ -73,7 +73,7 @@ class Job(msgspec.Struct, eq=False):
         if self._outcome is None:
             if self._watchers is None:
                 self._watchers = []
-            await _told(self._watchers)
+            await _next_call(self._watchers)
         if isinstance(self._outcome, WakugumiError):
             raise self._outcome
         assert self._outcome is not None
@@ -94,21 +94,21 @@ class Job(msgspec.Struct, eq=False):
     def accept(self) -> None:
         self._accepted = True
         if self._receipts is not None:
-            _tell(self, self._receipts)
+            _call_all(self, self._receipts)
 
     def end(self, outcome: Result | WakugumiError) -> None:
         self._outcome = outcome
-        if len(self.request.frame) > _FRAME_KEPT_BYTES or self.request.brings:
-            self.request = msgspec.structs.replace(self.request, frame=b"", brings=NOTHING)
+        if len(self.request.frame) > _FRAME_KEPT_BYTES or self.request.attached:
+            self.request = msgspec.structs.replace(self.request, frame=b"", attached=NOTHING)
         if self._watcher is not None:
             self._watcher(self)
             self._watcher = None
         if self._watchers is not None:
-            _tell(self, self._watchers)
+            _call_all(self, self._watchers)
         if self._receipts is not None:
-            _tell(self, self._receipts)
+            _call_all(self, self._receipts)
 
-    def result_whatever(self) -> Result:
+    def as_result(self) -> Result:
         """The end of a job as a Result, refusals too: for loops that one refusal must not end."""
         outcome = self._outcome
         if isinstance(outcome, Result):
@@ -117,24 +117,24 @@ class Job(msgspec.Struct, eq=False):
         return refused_result(outcome, self.id, self.request.program, self.item)
 
 
-async def _told(watchers: list[Callable[[Job], None]]) -> None:
+async def _next_call(watchers: list[Callable[[Job], None]]) -> None:
     """Wait for the next call of these watchers."""
-    told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def watcher(_job: Job) -> None:
-        if not told.done():
-            told.set_result(None)
+        if not called.done():
+            called.set_result(None)
 
     watchers.append(watcher)
     try:
-        await told
+        await called
     finally:
         if watcher in watchers:
             watchers.remove(watcher)
 
 
-def _tell(job: Job, watchers: list[Callable[[Job], None]]) -> None:
-    told = watchers.copy()
+def _call_all(job: Job, watchers: list[Callable[[Job], None]]) -> None:
+    called = watchers.copy()
     watchers.clear()
-    for watcher in told:
+    for watcher in called:
         watcher(job)

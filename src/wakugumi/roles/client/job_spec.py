@@ -77,12 +77,12 @@ def _given(options: Any, names: Collection[str]) -> Any:
 
 def takes(options: type) -> Callable[[F], F]:
     """For a call with `**options: Unpack[…]`: add each option to its signature and docstring, for `help`."""
-    told = rows(options)
+    listed = rows(options)
     named = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=_NOT_GIVEN.get(name), annotation=hint.__origin__)
         for name, hint in options.__annotations__.items()
     ]
-    about = "".join(f"\n    {name}: {option.help_with_default}" for name, option in told.items())
+    about = "".join(f"\n    {name}: {option.help_with_default}" for name, option in listed.items())
 
     def mark(call: F) -> F:
         own = signature(call)

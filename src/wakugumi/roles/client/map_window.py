@@ -54,7 +54,7 @@ def entry_for(plan: Plan, item: object) -> MapItem:
     return _entry(plan, item, task_for(item))
 
 
-async def entry_beside(plan: Plan, item: object) -> MapItem:
+async def entry_in_loop(plan: Plan, item: object) -> MapItem:
     """`entry_for` in an event loop, which must not wait for the disk."""
     task = task_for(item)
     files = task.files
@@ -81,7 +81,7 @@ class MapWindow:
         self._backlog: deque[MapItem] = deque()
         self._own: dict[Job, None] = {}
         self._attached = 0
-        self._news: asyncio.Event = asyncio.Event()
+        self._changed: asyncio.Event = asyncio.Event()
         self._error: WakugumiError | None = None
         self._closed = False
         self._in_line = False
@@ -99,31 +99,31 @@ class MapWindow:
             self._backlog.append(entry)
             self._flow()
 
-    async def some(self) -> list[Result]:
+    async def next_results(self) -> list[Result]:
         """The results so far, after waiting for the first; empty if no job is left. Raises if the session has ended."""
         while not self.done and not self.is_idle:
-            await self.news()
+            await self.changed()
         some = list(self.done)
         self.done.clear()
         return some
 
-    async def news(self) -> None:
+    async def changed(self) -> None:
         """Wait for the next result or the end of the items. Raises if the session has ended."""
         if self._error is not None:
             raise self._error
-        self._news.clear()
-        await self._news.wait()
+        self._changed.clear()
+        await self._changed.wait()
         if self._error is not None:
             raise self._error
 
     def wake(self) -> None:
-        self._news.set()
+        self._changed.set()
 
     def fail(self, error: WakugumiError) -> None:
         """The session has ended: there will be no more results."""
         self._error = error
         self._backlog.clear()
-        self._news.set()
+        self._changed.set()
 
     def close(self) -> None:
         """Cancel unfinished jobs."""
@@ -132,15 +132,15 @@ class MapWindow:
             self._backlog.clear()
             self._jobs.cancel(self._own)
             self._on_closed(self)
-            self._news.set()
+            self._changed.set()
 
-    def close_from_anywhere(self) -> None:
+    def close_threadsafe(self) -> None:
         """`close` from any thread, whether or not the loop still runs."""
         if not self._closed:
             with suppress(RuntimeError):  # The loop is closed, and everything with it.
                 self._loop.call_soon_threadsafe(self.close)
 
-    def _room_came(self) -> int:
+    def _on_room(self) -> int:
         """Starts items at once, so it reserves no room for later."""
         self._in_line = False
         self._flow()
@@ -152,7 +152,7 @@ class MapWindow:
             if room.free <= 0:
                 if not self._in_line:
                     self._in_line = True
-                    room.on_room(self._room_came)
+                    room.on_room(self._on_room)
                 return
             self._start(backlog.popleft())
 
@@ -177,16 +177,16 @@ class MapWindow:
     def _ended(self, job: Job) -> None:
         del self._own[job]
         if not self._closed and self._error is None:
-            self._finish(job.result_whatever())
+            self._finish(job.as_result())
 
     def _ended_for(self, job: Job, item: object) -> None:
         self._attached -= 1
         if not self._closed and self._error is None:
-            self._finish(job.result_whatever().for_item(item))
+            self._finish(job.as_result().for_item(item))
 
     def _finish(self, result: Result) -> None:
         self.done.append(result)
-        self._news.set()
+        self._changed.set()
 
 
 class Results:
@@ -226,7 +226,7 @@ class Results:
                 if not source.more and window.is_idle:
                     raise StopAsyncIteration
                 if not go_on:
-                    await window.news()
+                    await window.changed()
         except BaseException:
             await self.aclose()
             raise
@@ -248,7 +248,7 @@ class Results:
 
     def __del__(self) -> None:
         # `break` drops the iterator without any other notice.
-        self._window.close_from_anywhere()
+        self._window.close_threadsafe()
         self._source.drop()
 
 
@@ -271,7 +271,7 @@ class _ItemSource:
                 self.more = False
                 return False
             window.ahead += 1
-            entry = entry_for(plan, item) if type(item) in _WITHOUT_FILES else await entry_beside(plan, item)
+            entry = entry_for(plan, item) if type(item) in _WITHOUT_FILES else await entry_in_loop(plan, item)
             window.push(entry)
             if monotonic() > until:
                 await asyncio.sleep(0)
@@ -309,7 +309,7 @@ class _AsyncSource:
                 self.more = False
                 return False
             window.ahead += 1
-            window.push(await entry_beside(plan, taken.item))
+            window.push(await entry_in_loop(plan, taken.item))
         return False
 
     def drop(self) -> None:

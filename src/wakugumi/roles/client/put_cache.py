@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("wakugumi.client")
 
 ALL_WORKERS: Final = "job.assign.>"
-_NOBODY: Final = "no-worker"
+_NO_WORKER: Final = "no-worker"
 """Code of a leader without a matching worker."""
 
 CacheFiles: TypeAlias = Mapping[str, Content] | Path
@@ -82,29 +82,29 @@ class CacheSummary(msgspec.Struct, frozen=True):
     known name), or another code of docs/reference/errors.md."""
 
     @property
-    def is_content(self) -> bool:
+    def succeeded(self) -> bool:
         """As many workers have the cache as requested."""
         return self.status in {OK, SKIPPED}
 
     def check(self) -> CacheSummary:
         """Raises JobFailed if too few workers have the cache."""
-        if not self.is_content:
+        if not self.succeeded:
             why = "".join(f"; {each.worker}: {each.message}" for each in self.failures[:3])
-            raise JobFailed(f"the cache {self.cache} is not where it should be: {self.message}{why}")
+            raise JobFailed(f"too few workers have the cache {self.cache}: {self.message}{why}")
         return self
 
 
-def summed(cache: str, told: Mapping[str, CachePutResult]) -> CacheSummary:
+def summary_of(cache: str, results: Mapping[str, CachePutResult]) -> CacheSummary:
     """Outcomes of several leaders as one. A leader without a matching worker answers FAILED; this counts only if no
     other leader has one."""
-    rows = [row for row in told.values() if row.sent or row.failures] or list(told.values())
-    rows += [row for row in told.values() if row not in rows and row.code != _NOBODY]
+    rows = [row for row in results.values() if row.sent or row.failures] or list(results.values())
+    rows += [row for row in results.values() if row not in rows and row.code != _NO_WORKER]
     states = {row.status for row in rows}
     status = next((each for each in (FAILED, PROGRESS, OK) if each in states), SKIPPED)
-    if len(told) == 1:
-        message = next(iter(told.values())).message
+    if len(results) == 1:
+        message = next(iter(results.values())).message
     else:
-        message = "; ".join(f"{leader}: {row.message}" for leader, row in told.items() if row.message)
+        message = "; ".join(f"{leader}: {row.message}" for leader, row in results.items() if row.message)
     return CacheSummary(
         cache,
         status,
@@ -116,7 +116,7 @@ def summed(cache: str, told: Mapping[str, CachePutResult]) -> CacheSummary:
         sum(row.silent for row in rows),
         sum(row.waiting for row in rows),
         [CacheFailure(each.worker, each.message) for row in rows for each in row.failures],
-        code=min((row.code for row in rows if row.code), key=_NOBODY.__eq__, default=""),
+        code=min((row.code for row in rows if row.code), key=_NO_WORKER.__eq__, default=""),
     )
 
 
@@ -140,9 +140,9 @@ class CachePut:
         self.cache = cache
         self._within_s = within_s
         self._subject = f"cache.put.{target}"
-        brought = _brought(contents, files)
-        self.brings = {each.ref.sha256: each for each in brought}
-        entries = [CacheEntry(each.name, None, each.ref.sha256, each.ref.size) for each in brought]
+        blobs = _blobs_of(contents, files)
+        self.attached = {each.ref.sha256: each for each in blobs}
+        entries = [CacheEntry(each.name, None, each.ref.sha256, each.ref.size) for each in blobs]
         record = CachePutRequest(cache, entries, target, within_s, share, pinned, progress)
         self._payload = encode(record)
         if len(self._payload) > PAYLOAD_BYTES_MAX:
@@ -158,20 +158,20 @@ class CachePut:
     ) -> CacheSummary:
         """Put to all of these leaders at once. Raises Refused if all of them refuse, or are lost and not back in time;
         if only some do, the summary reports a failure."""
-        told: dict[str, CachePutResult] = {}
+        results: dict[str, CachePutResult] = {}
         refusals: list[Refused] = []
 
         async def to(leader: str) -> None:
             def progress(result: CachePutResult) -> None:
-                told[leader] = result
+                results[leader] = result
                 if on_progress is not None:
-                    _tell(on_progress, summed(self.cache, told))
+                    _report(on_progress, summary_of(self.cache, results))
 
             try:
-                told[leader] = await self._while_there(session, leader, self._to(session, leader, progress))
+                results[leader] = await self._while_there(session, leader, self._to(session, leader, progress))
             except Refused as no:
                 refusals.append(no)
-                told[leader] = CachePutResult(self.cache, FAILED, no.message, code=no.code)
+                results[leader] = CachePutResult(self.cache, FAILED, no.message, code=no.code)
 
         running = [session.tasks.start(to(name), name=f"put {self.cache} at {name}", quiet=True) for name in leaders]
         try:
@@ -181,7 +181,7 @@ class CachePut:
                 task.cancel()
         if len(refusals) == len(leaders):
             raise refusals[0]
-        summary = summed(self.cache, {leader: told[leader] for leader in leaders})
+        summary = summary_of(self.cache, {leader: results[leader] for leader in leaders})
         there = set(leaders)
         unasked = [leader for leader in session.leaders if leader not in there]
         return msgspec.structs.replace(summary, unasked=unasked)
@@ -200,7 +200,7 @@ class CachePut:
                     raise Refused(
                         "no-leader",
                         f"the leader {leader} was lost, and is not back after {self._within_s:g} s",
-                        hint="the same put again, when it is back, goes on where this one ended",
+                        hint="repeat the put when the leader is back; it resumes where this one ended",
                     )
                 was_away, pause_s = is_away, PUT_LEADER_GRACE_S
             return answer.result()
@@ -211,14 +211,14 @@ class CachePut:
         """The leader's final answer. Raises Refused."""
         ask = os.urandom(16)
         frame = fr.encode(fr.CACHE_PUT, ask, subject=self._subject, payload=self._payload)
-        answer = await session.questions.ask(ask, frame, leader, self.brings, on_progress)
+        answer = await session.questions.ask(ask, frame, leader, self.attached, on_progress)
         if answer.refused:
             no = read_refusal(answer.payload)
             raise Refused(no.code, no.message)
-        told = read_cache_result(answer.payload)
-        if told.status not in {OK, SKIPPED, FAILED}:
-            raise PeerError(f"the leader's answer to a put has the status {told.status[:80]!r}")
-        return told
+        result = read_cache_result(answer.payload)
+        if result.status not in {OK, SKIPPED, FAILED}:
+            raise PeerError(f"the leader's answer to a put has the status {result.status[:80]!r}")
+        return result
 
 
 def rows_of(answers: Mapping[str, Answer | Refused]) -> list[CacheRow]:
@@ -239,7 +239,7 @@ def rows_of(answers: Mapping[str, Answer | Refused]) -> list[CacheRow]:
     return rows
 
 
-def _tell(on_progress: Callable[[CacheSummary], None], summary: CacheSummary) -> None:
+def _report(on_progress: Callable[[CacheSummary], None], summary: CacheSummary) -> None:
     try:
         on_progress(summary)
     except Exception:  # An error of the user's callback must not end the put.
@@ -260,24 +260,24 @@ def _check(target: str, within_s: float, share: float) -> None:
         raise bad_request(f"a share of the workers is 0 to 1, not {share:g}")
 
 
-def _brought(contents: InputContents, files: CacheFiles) -> list[InputBlob]:
+def _blobs_of(contents: InputContents, files: CacheFiles) -> list[InputBlob]:
     """All files by reference, in the order of their names."""
     named: dict[str, bytes | str | Path] = {}
-    for name, content in _each(files):
+    for name, content in _contents_of(files):
         if len(named) == FILES_PER_CACHE_MAX:
             raise Refused(
                 "bad-request", f"more than {FILES_PER_CACHE_MAX:,} files: so many can go into one put", hint=_PACK
             )
         if name in named:
-            raise Refused("bad-name", f"the name {name[:80]!r} stands there twice")
+            raise Refused("bad-name", f"the name {name[:80]!r} is given twice")
         named[name] = content
     if not named:
         raise bad_request("there are no files to put")
     check_file_names(named)
-    return [contents.bring(name, named[name]) for name in sorted(named)]
+    return [contents.by_reference(name, named[name]) for name in sorted(named)]
 
 
-def _each(files: CacheFiles) -> Iterator[tuple[str, bytes | str | Path]]:
+def _contents_of(files: CacheFiles) -> Iterator[tuple[str, bytes | str | Path]]:
     if isinstance(files, os.PathLike):
         if not os.path.isdir(files):
             raise bad_request(f"{files} is no folder: name files with their names, as in {{'a.bin': Path('a.bin')}}")
@@ -313,7 +313,7 @@ def files_below(folder: str, prefix: str = "") -> Iterator[tuple[str, Path]]:
             if entry.is_symlink() and os.path.commonpath([top, real]) != top:
                 raise bad_request(f"{entry.path} is a link that leads outside of {folder}")
             if not _is_file(real):
-                raise bad_request(_what_is(entry.path))
+                raise bad_request(_why_not(entry.path))
             yield prefix + os.path.relpath(entry.path, top), Path(real)
 
 
@@ -324,7 +324,7 @@ def _is_file(path: str) -> bool:
         return False
 
 
-def _what_is(path: str) -> str:
+def _why_not(path: str) -> str:
     """Why the file cannot be put."""
     if os.path.isdir(path):
         return f"{path} is a link to a folder, and those are not followed: put the folder itself, under this name"

@@ -20,7 +20,7 @@ from wakugumi.core.ids import JobId, job_id_from_name, show_job_id
 from wakugumi.core.names import check_exec_name
 from wakugumi.errors import Refused, bad_request
 from wakugumi.limits.wire import ARGS_PER_JOB_MAX, PAYLOAD_BYTES_MAX
-from wakugumi.roles.client.files.inputs import NO_FILES, NOTHING, Brings, InputContents, JobFiles
+from wakugumi.roles.client.files.inputs import NO_FILES, NOTHING, Attached, InputContents, JobFiles
 from wakugumi.roles.client.job_spec import Arg, JobSpec, Task
 from wakugumi.wire import frame
 from wakugumi.wire.job_options import checked
@@ -37,7 +37,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     """The id for people: as given, or the hyphenated text."""
     program: str
     frame: bytes
-    brings: Brings = NOTHING
+    attached: Attached = NOTHING
     """Content that the frame names and does not hold."""
     given: bool = False
     """The user chose the id: an earlier life of this client may have submitted the job."""
@@ -47,7 +47,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_held(self) -> bool:
         """The leader's Welcome must arrive before the job can be sent."""
-        return self.env or bool(self.brings)
+        return self.env or bool(self.attached)
 
 
 class Requests:
@@ -123,7 +123,7 @@ class Plan:
         _args_of(task)
         files = self._files
         if own := task.given.get("files"):
-            files = files.with_these(self.contents.load(own) if loaded is None else loaded)
+            files = files.merged_with(self.contents.load(own) if loaded is None else loaded)
         return self._requests.make(task.over(self._common), files)
 
 
@@ -202,7 +202,7 @@ _HEX: Final = [f"{number:02x}" for number in range(256)]
 def _request(job: JobId, name: str, subject: str, record: JobRequest, files: JobFiles, given: bool = False) -> Request:
     payload = _encoded(record)
     if len(payload) > PAYLOAD_BYTES_MAX:
-        lighter = files.lightened(len(payload) - PAYLOAD_BYTES_MAX)
+        lighter = files.shrunk_by(len(payload) - PAYLOAD_BYTES_MAX)
         if lighter is None:
             bare = _encoded(msgspec.structs.replace(record, files=[]))
             raise too_big(len(bare) if len(bare) > PAYLOAD_BYTES_MAX else len(payload))
@@ -210,7 +210,7 @@ def _request(job: JobId, name: str, subject: str, record: JobRequest, files: Job
         payload = _encoded(msgspec.structs.replace(record, files=files.entries))
         assert len(payload) <= PAYLOAD_BYTES_MAX
     data = frame.encode(frame.SUBMIT_JOB, job, request_digest(record), subject, payload)
-    return Request(job, name, record.exec_name, data, files.brings, given, bool(record.env))
+    return Request(job, name, record.exec_name, data, files.attached, given, bool(record.env))
 
 
 def _encoded(record: JobRequest) -> bytes:

@@ -19,7 +19,7 @@ from msgspec import UNSET, UnsetType
 
 from wakugumi.errors import JobFailed, PeerError, Refused
 from wakugumi.limits.runner import RESULT_BYTES_MAX, UNPACKED_UNSAID_BYTES, UNPACKED_UNSAID_TIMES_MAX
-from wakugumi.roles.client.files.downloads import fetch_bytes, fetched, fetched_nearby, no_news
+from wakugumi.roles.client.files.downloads import fetch_bytes, fetched, fetched_nearby, ignore_bytes
 from wakugumi.wire.messages.job import FAILED, OK, JobResult
 from wakugumi.wire.messages.references import BlobRef
 
@@ -97,7 +97,7 @@ class Result:
         return _bytes(self._record.stderr_blob, self._record.stderr)
 
     @property
-    def is_here(self) -> bool:
+    def is_complete(self) -> bool:
         """All parts came with the result: none has to be fetched."""
         record = self._record
         return record.archive_blob is UNSET and record.stdout_blob is UNSET and record.stderr_blob is UNSET
@@ -136,8 +136,8 @@ class Result:
     @property
     def unpacked_bytes(self) -> int | None:
         """Total size of the files, as reported by the worker; None if an old worker did not report it."""
-        said = self._record.unpacked_bytes
-        return said if isinstance(said, int) else None
+        reported = self._record.unpacked_bytes
+        return reported if isinstance(reported, int) else None
 
     @property
     def files(self) -> Mapping[str, bytes]:
@@ -150,7 +150,7 @@ class Result:
     def extract(
         self,
         folder: str | os.PathLike[str],
-        on_bytes: OnBytes = no_news,
+        on_bytes: OnBytes = ignore_bytes,
         *,
         max_bytes: int | None = None,
         dot_files: bool = False,
@@ -183,7 +183,7 @@ class Result:
     def extract_counted(
         self,
         folder: str | os.PathLike[str],
-        on_bytes: OnBytes = no_news,
+        on_bytes: OnBytes = ignore_bytes,
         *,
         max_bytes: int | None = None,
         dot_files: bool = False,
@@ -221,11 +221,11 @@ class Result:
     def _bound(self, max_bytes: int | None, *, dot_files: bool) -> Bound:
         from wakugumi.adapters.zip.extract import Bound
 
-        said = self.unpacked_bytes
-        if max_bytes is not None and (said is None or max_bytes < said):
+        reported = self.unpacked_bytes
+        if max_bytes is not None and (reported is None or max_bytes < reported):
             return Bound(max_bytes, "that is the bound that was asked for", "too-many-bytes", dot_files)
-        if said is not None:
-            return Bound(min(said, RESULT_BYTES_MAX), "the worker said that they have no more", dot_files=dot_files)
+        if reported is not None:
+            return Bound(min(reported, RESULT_BYTES_MAX), "the worker said that they have no more", dot_files=dot_files)
         most = max(UNPACKED_UNSAID_BYTES, UNPACKED_UNSAID_TIMES_MAX * self.archive_bytes)
         return Bound(most, "its worker did not say how many", "too-many-bytes", dot_files)
 

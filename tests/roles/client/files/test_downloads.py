@@ -59,7 +59,7 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
 def test_a_large_archive_is_fetched_when_it_is_wanted(shelf: Shelf, tmp_path: Path) -> None:
     packed = archive(("sub/a", b"one" * 1_000_000, FILE), ("link", b"sub/a", LINK))
     fetched = shelf.result(archive_blob=shelf.put(packed))
-    assert (fetched.is_here, fetched.archive_bytes) == (False, len(packed))
+    assert (fetched.is_complete, fetched.archive_bytes) == (False, len(packed))
     came: list[int] = []
     written = fetched.extract(tmp_path / "out", came.append)
     assert sum(came) == len(packed)

@@ -85,9 +85,9 @@ def test_a_file_up_to_the_limit_is_in_the_frame_and_a_larger_one_beside_it(tmp_p
     (tmp_path / "large").write_bytes(LARGE)
     small, large = made({"f": tmp_path / "small"}), made({"f": tmp_path / "large"})
     assert "Content" in files_of(small)[0]
-    assert not small.brings
+    assert not small.attached
     assert files_of(large) == [{"Name": "f", "Sha256": sha(LARGE), "Size": len(LARGE)}]
-    (brought,) = large.brings.values()
+    (brought,) = large.attached.values()
     assert isinstance(brought.source, LocalFile)
     assert brought.source.path == str(tmp_path / "large")
     assert len(large.frame) < 500
@@ -114,7 +114,7 @@ def test_what_map_adds_up_is_what_submit_would_send() -> None:
     plan = Plan(Requests("me"), JobSpec("p"), contents.load(common))
     mapped = plan.request(Task(files=own, job_id="one"))
     assert mapped.frame == made({**common, **own}).frame
-    assert mapped.brings.keys() == made({**common, **own}).brings.keys()
+    assert mapped.attached.keys() == made({**common, **own}).attached.keys()
     assert (
         plan.request(Task(files={**own, "c00": b"other"}, job_id="one")).frame
         == made({**common, **own, "c00": b"other"}).frame
@@ -128,7 +128,7 @@ def test_an_item_that_is_its_arguments_is_sent_as_a_task_would_be() -> None:
     for args in lists:
         quick, task = plan.args_request(args), plan.request(Task(args=args))
         assert sent(quick) == sent(task)
-        assert quick.brings == task.brings
+        assert quick.attached == task.attached
     assert sent(plan.text_request("a")) == sent(plan.args_request(["a"]))
     wrong: list[list[Arg]] = [["\0"], [float("nan")], ["x"] * (ARGS_PER_JOB_MAX + 1)]
     for args in wrong:
@@ -251,7 +251,7 @@ def test_names_may_be_of_any_language() -> None:
     names = ["данные.bin", "枠組み/データ", "ملف", "naïve file.txt"]
     request = made(dict.fromkeys(names, LARGE))
     assert [entry["Name"] for entry in files_of(request)] == sorted(names)
-    assert len(request.brings) == 1
+    assert len(request.attached) == 1
 
 
 @pytest.mark.spec("C3")

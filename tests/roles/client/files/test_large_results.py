@@ -84,7 +84,7 @@ async def test_a_file_of_20_mib_and_8_mib_of_output_come_back(tmp_path: Path, pl
     )
     async with a_grid(tmp_path, place, make=script) as grid:
         result = (await grid.run("make")).check()
-        assert not result.is_here
+        assert not result.is_complete
         assert result.archive_bytes > 20 * MIB
         written = await asyncio.to_thread(result.extract, tmp_path / "out")
         assert sorted(path.name for path in written) == ["big", "結果"]
@@ -97,7 +97,7 @@ async def test_a_file_of_20_mib_and_8_mib_of_output_come_back(tmp_path: Path, pl
 async def test_a_small_result_comes_as_ever(tmp_path: Path, place: FolderPlace) -> None:
     async with a_grid(tmp_path, place, make="echo small > file; echo said") as grid:
         result = await grid.run("make")
-        assert (result.is_here, result.stdout, dict(result.files)) == (True, "said\n", {"file": b"small\n"})
+        assert (result.is_complete, result.stdout, dict(result.files)) == (True, "said\n", {"file": b"small\n"})
     assert dict(result.files) == {"file": b"small\n"}, "also when the grid is gone"
 
 

@@ -74,7 +74,7 @@ async def test_what_a_leader_misses_is_put_into_its_place_and_the_same_frame_sen
         assert (await job).stdout == "done"
         assert grid.transfers() == []
         assert uploads_of(grid).held_bytes == 0
-        assert job.request.brings == {}
+        assert job.request.attached == {}
 
 
 async def test_what_a_leader_has_already_is_not_put_again(tmp_path: Path, big: Path) -> None:

@@ -41,7 +41,7 @@ class OneRoom:
         return Tasks().start(admission(), name="waiting", quiet=True)
 
     async def tell(self) -> None:
-        self.room.tell()
+        self.room.wake()
         for _ in range(3):
             await asyncio.sleep(0)
 
@@ -87,7 +87,7 @@ async def test_a_turn_that_nobody_takes_is_the_next_ones(one: OneRoom) -> None:
     await asyncio.sleep(0)
     one.start(1)
     one.room.gate = True
-    one.room.tell()
+    one.room.wake()
     first.cancel()
     await asyncio.wait([first, second])
     assert one.admitted == ["b"]
@@ -103,7 +103,7 @@ async def test_a_call_that_starts_its_jobs_at_once_promises_none(one: OneRoom) -
     for _ in range(3):
         one.room.on_room(call)
     one.room.gate = True
-    one.room.tell()
+    one.room.wake()
     assert called == [2, 2, 2]
 
 
@@ -111,6 +111,6 @@ async def test_nobody_waits_when_the_session_has_ended(one: OneRoom) -> None:
     waiting = one.wait("a")
     await asyncio.sleep(0)
     one.book.ended = Refused("closed", "the client was closed")
-    one.room.tell()
+    one.room.wake()
     with pytest.raises(Refused, match="was closed"):
         await waiting

@@ -138,7 +138,7 @@ async def test_a_large_input_and_a_large_result_pass_through(tmp_path: Path, mon
         node.files = lambda content: {"out": content[::-1]}
         job = await grid.submit("calc", args=["in"], files={"in": content})
         result = (await job).check()
-        assert not result.is_here
+        assert not result.is_complete
         await asyncio.to_thread(result.extract, tmp_path / "out")
         assert (tmp_path / "out" / "out").read_bytes() == content[::-1]
         assert [path.name for path in (tmp_path / "out").iterdir()] == ["out"]

@@ -26,12 +26,12 @@ _BUSY: Final = frozenset({"full", "blob-busy"})
 _STEP_S: Final = 0.1
 
 
-def no_news(_count: int) -> None:
+def ignore_bytes(_count: int) -> None:
     """Default for `on_bytes`."""
 
 
 @contextlib.contextmanager
-def fetched(place_url: str, ref: BlobRef, folder: str, on_bytes: OnBytes = no_news) -> Iterator[int]:
+def fetched(place_url: str, ref: BlobRef, folder: str, on_bytes: OnBytes = ignore_bytes) -> Iterator[int]:
     """An open file with verified content. A download has a hidden name in `folder` until it is complete.
 
     Raises Refused("expired") if the leader no longer keeps it, Refused for broken content, Lost, and OSError if the
@@ -71,7 +71,7 @@ def fetched_nearby(place_url: str, ref: BlobRef) -> Iterator[int]:
     except OSError as error:
         raise Refused(
             "disk",
-            f"cannot write what is fetched to {gettempdir()}: {error.strerror}",
+            f"cannot write a download to {gettempdir()}: {error.strerror}",
             "make room there, or name another folder for temporary files by TMPDIR",
         ) from None
 
@@ -115,18 +115,20 @@ def _open(url: str) -> Place:
     from wakugumi.adapters.blobs.open_place import open_place
 
     if not url:
-        raise Refused("no-blob", "the leader did not say where it keeps what does not fit a frame")
+        raise Refused("no-blob", "the leader gave no address for large parts of results")
     parts = urlsplit(url)
     if parts.scheme == "file" and not os.path.isdir(unquote(parts.path)):
         raise _expired()  # The embedded grid has ended; its folder must not be made again.
     try:
         return open_place(url)
     except ConfigError as error:
-        raise Refused("no-blob", f"what does not fit a frame cannot be fetched: {error}") from None
+        raise Refused("no-blob", f"a large part of the result cannot be fetched: {error}") from None
 
 
 def _expired() -> Refused:
-    return Refused("expired", "what the job made is no longer kept: it was fetched too late, or its grid has ended")
+    return Refused(
+        "expired", "this part of the result is no longer kept: it was fetched too late, or its grid has ended"
+    )
 
 
 def _wait(seconds: float, on_bytes: OnBytes) -> None:

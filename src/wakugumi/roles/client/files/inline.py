@@ -9,18 +9,18 @@ import msgspec
 
 from wakugumi.errors import bad_request
 from wakugumi.limits.wire import FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX
-from wakugumi.roles.client.files.inputs import Brings, InputBlob, ref_of_bytes
+from wakugumi.roles.client.files.inputs import Attached, InputBlob, ref_of_bytes
 from wakugumi.wire import frame as fr
 from wakugumi.wire.messages.job import InputFile, read_request
 from wakugumi.wire.messages.payload import encode
 
 
-def could_fit(brings: Brings) -> bool:
+def could_fit(attached: Attached) -> bool:
     """Is it worth to try? Decided by the sizes, without reading."""
-    return sum(each.ref.size for each in brings.values()) * 4 // 3 <= PAYLOAD_BYTES_MAX
+    return sum(each.ref.size for each in attached.values()) * 4 // 3 <= PAYLOAD_BYTES_MAX
 
 
-def inlined(frame: bytes, brings: Brings) -> bytes | None:
+def inlined(frame: bytes, attached: Attached) -> bytes | None:
     """The same job with all content in its frame; None if too large. Reads files: call it in a thread. Raises
     Refused."""
     (decoded,) = fr.Decoder(FRAME_BYTES_MAX).feed(frame)
@@ -28,7 +28,7 @@ def inlined(frame: bytes, brings: Brings) -> bytes | None:
     files: list[InputFile] = []
     left = PAYLOAD_BYTES_MAX
     for file in request.files:
-        content = file.content if file.sha256 is None else _content(brings[file.sha256])
+        content = file.content if file.sha256 is None else _content(attached[file.sha256])
         left -= len(content or b"") * 4 // 3
         if left < 0:
             return None
@@ -39,15 +39,15 @@ def inlined(frame: bytes, brings: Brings) -> bytes | None:
     return fr.encode(decoded.type, decoded.msg_id, decoded.corr_id, decoded.subject, payload)
 
 
-def _content(brought: InputBlob) -> bytes:
-    if isinstance(brought.source, bytes):
-        return brought.source
-    brought.source.check(brought.ref)
+def _content(blob: InputBlob) -> bytes:
+    if isinstance(blob.source, bytes):
+        return blob.source
+    blob.source.check(blob.ref)
     try:
-        with open(brought.source.path, "rb") as file:
-            content = file.read(brought.ref.size + 1)
+        with open(blob.source.path, "rb") as file:
+            content = file.read(blob.ref.size + 1)
     except OSError as error:
-        raise bad_request(f"the input {brought.source.path} cannot be read: {error.strerror}") from None
-    if ref_of_bytes(content) != brought.ref:
-        raise bad_request(f"the input {brought.source.path} was changed since it was handed in")
+        raise bad_request(f"the input {blob.source.path} cannot be read: {error.strerror}") from None
+    if ref_of_bytes(content) != blob.ref:
+        raise bad_request(f"the input {blob.source.path} was changed since it was handed in")
     return content

@@ -81,27 +81,27 @@ Content: TypeAlias = bytes | str | Path | Cached | InputBlob
 """Content of a file: bytes, text, the file at this path at the time of the submit, the file of this name in a cache, or
 a large file as it was when it was read."""
 
-Brings: TypeAlias = Mapping[str, InputBlob]
+Attached: TypeAlias = Mapping[str, InputBlob]
 """Content by SHA-256."""
-NOTHING: Final[Brings] = {}
+NOTHING: Final[Attached] = {}
 
 
 class JobFiles(msgspec.Struct, frozen=True):
     """Files of a job, ready to be named in its request, in the order of their names."""
 
     entries: Sequence[InputFile] = ()
-    brings: Brings = NOTHING
+    attached: Attached = NOTHING
 
-    def with_these(self, other: JobFiles) -> JobFiles:
+    def merged_with(self, other: JobFiles) -> JobFiles:
         """Both; if they share a name, the other's counts. Raises Refused if their names conflict."""
         merged = {entry.name: entry for entry in (*self.entries, *other.entries)}
         if len(merged) > len(other.entries):
             check_file_names(merged)
         entries = [merged[name] for name in sorted(merged)]
-        known = {**self.brings, **other.brings}
+        known = {**self.attached, **other.attached}
         return JobFiles(entries, {entry.sha256: known[entry.sha256] for entry in entries if entry.sha256})
 
-    def lightened(self, excess_bytes: int) -> JobFiles | None:
+    def shrunk_by(self, excess_bytes: int) -> JobFiles | None:
         """Save this many bytes of JSON: the largest files become references. None if that is not enough."""
         inline = [entry for entry in self.entries if entry.content is not None]
         chosen: set[str] = set()
@@ -114,17 +114,17 @@ class JobFiles(msgspec.Struct, frozen=True):
                 excess_bytes -= saved
         if excess_bytes > 0:
             return None
-        brings = dict(self.brings)
+        attached = dict(self.attached)
         entries: list[InputFile] = []
         for entry in self.entries:
             if entry.name in chosen:
                 assert entry.content is not None
-                brought = InputBlob(entry.name, ref_of_bytes(entry.content), entry.content)
-                brings.setdefault(brought.ref.sha256, brought)
-                entries.append(_by_reference(brought))
+                blob = InputBlob(entry.name, ref_of_bytes(entry.content), entry.content)
+                attached.setdefault(blob.ref.sha256, blob)
+                entries.append(_by_reference(blob))
             else:
                 entries.append(entry)
-        return JobFiles(entries, brings)
+        return JobFiles(entries, attached)
 
 
 NO_FILES: Final = JobFiles()
@@ -173,34 +173,34 @@ class InputContents:
         sizes = {name: size for name in names if (size := _size(name, files[name])) is not None}
         inline = _inline(sizes)
         entries: list[InputFile] = []
-        brings: dict[str, InputBlob] = {}
+        attached: dict[str, InputBlob] = {}
         for name in names:
             content = files[name]
             if isinstance(content, Cached):
                 entries.append(InputFile(name, content.cache_id))
                 continue
             if isinstance(content, InputBlob):
-                brings.setdefault(content.ref.sha256, content)
+                attached.setdefault(content.ref.sha256, content)
                 entries.append(InputFile(name, sha256=content.ref.sha256, size=content.ref.size))
                 continue
             data = _read(content) if name in inline else None
             if data is not None:
                 entries.append(InputFile(name, None, data))
             else:
-                brought = self.bring(name, content)
-                brings.setdefault(brought.ref.sha256, brought)
-                entries.append(_by_reference(brought))
-        return JobFiles(entries, brings)
+                blob = self.by_reference(name, content)
+                attached.setdefault(blob.ref.sha256, blob)
+                entries.append(_by_reference(blob))
+        return JobFiles(entries, attached)
 
-    def bring(self, name: str, content: bytes | str | Path) -> InputBlob:
+    def by_reference(self, name: str, content: bytes | str | Path) -> InputBlob:
         """Content by reference, however small. Raises Refused."""
         if isinstance(content, os.PathLike):
-            ref, file = self.look(content)
+            ref, file = self.ref_of(content)
             return InputBlob(name, ref, file)
         data = _bytes(content)
         return InputBlob(name, ref_of_bytes(data), data)
 
-    def look(self, path: str | os.PathLike[str]) -> tuple[BlobRef, LocalFile]:
+    def ref_of(self, path: str | os.PathLike[str]) -> tuple[BlobRef, LocalFile]:
         """A file's SHA-256, read once while the file does not change. Raises Refused."""
         real = os.path.realpath(path)
         mark = _mark_of(real)
@@ -328,8 +328,8 @@ def _ignore(_count: int) -> None:
     """Progress that is not shown."""
 
 
-def _by_reference(brought: InputBlob) -> InputFile:
-    return InputFile(brought.name, sha256=brought.ref.sha256, size=brought.ref.size)
+def _by_reference(blob: InputBlob) -> InputFile:
+    return InputFile(blob.name, sha256=blob.ref.sha256, size=blob.ref.size)
 
 
 def _largest_first(entry: InputFile) -> tuple[int, str]:

@@ -24,9 +24,9 @@ _BROKEN_MAX: Final = 3
 class BlobUpload:
     """One blob on its way to one place."""
 
-    def __init__(self, url: str, brought: InputBlob) -> None:
+    def __init__(self, url: str, blob: InputBlob) -> None:
         self.url = url
-        self.brought = brought
+        self.blob = blob
         self.done_bytes = 0
         self.moved_at = 0.0
         """When the last bytes were sent."""
@@ -38,14 +38,14 @@ class BlobUpload:
         from wakugumi.adapters.blobs.open_place import open_place
 
         self.done_bytes, self.has_begun = 0, True
-        source = self.brought.source
+        source = self.blob.source
         _check_is_shared(self.url)
         try:
             place = open_place(self.url)
         except ConfigError as error:
             raise Refused("not-supported", f"the leader's place for files cannot be used: {error}") from None
         if not isinstance(source, bytes):
-            source.check(self.brought.ref)
+            source.check(self.blob.ref)
             self._put(place, Path(source.path))
             return
         import tempfile
@@ -66,27 +66,27 @@ class BlobUpload:
     def _put(self, place: Place, path: Path) -> None:
         """A place without room is the leader's full disk, not a worker's."""
         try:
-            place.put(self.brought.ref, path, self._on_bytes)
+            place.put(self.blob.ref, path, self._on_bytes)
         except Refused as no:
             if no.code != "disk":
                 raise
             raise Refused("disk-full", no.message) from None
 
     def _no_room(self, error: OSError) -> Refused:
-        why = f"there is no room to send {self.brought.name!r} from: {error.strerror}"
+        why = f"cannot write {self.blob.name!r} to a temporary file for its upload: {error.strerror}"
         return Refused("disk", why, hint="free room in this machine's folder for temporary files (TMPDIR)")
 
     def may_try_again(self, no: Refused, broken: int) -> bool:
         """Is the failure one of the connection or of others, not of the content? Raises Refused if the file changed."""
-        if no.code == "blob-broken" and not isinstance(self.brought.source, bytes):
-            self.brought.source.check(self.brought.ref)
+        if no.code == "blob-broken" and not isinstance(self.blob.source, bytes):
+            self.blob.source.check(self.blob.ref)
         return no.code == "blob-busy" or (no.code == "blob-broken" and broken < _BROKEN_MAX)
 
     def unreached(self, error: Lost, still_s: float) -> Refused:
         return Refused(
             "no-leader",
-            f"{self.brought.name!r} cannot be sent to {self.url}: no byte has gone there for {still_s:.0f} s: {error}",
-            hint="the leader tells this address: it must be one that is reached from here",
+            f"{self.blob.name!r} cannot be sent to {self.url}: no byte has gone there for {still_s:.0f} s: {error}",
+            hint="the leader gave this address; it must be one that can be reached from here",
         )
 
     def _on_bytes(self, count: int) -> None:

@@ -30,7 +30,7 @@ from wakugumi.limits.client import RECONNECT_FIRST_S, RECONNECT_MAX_S
 from wakugumi.limits.files import UPLOAD_UNREACHED_S, UPLOADS_AT_ONCE_MAX
 from wakugumi.limits.wire import HELLO_DEADLINE_S
 from wakugumi.roles.client.files.inline import could_fit, inlined
-from wakugumi.roles.client.files.inputs import Brings, InputBlob
+from wakugumi.roles.client.files.inputs import Attached, InputBlob
 from wakugumi.roles.client.files.upload import BlobUpload, UploadStopped
 from wakugumi.wire import frame as fr
 
@@ -59,7 +59,7 @@ class _Held(msgspec.Struct, eq=False):
     """A job or a put that names blobs, until its end."""
 
     frame: bytes
-    brings: Brings
+    attached: Attached
     env: bool = False
     """The job sets variables, which not every leader supports."""
     cancelled: bool = False
@@ -74,7 +74,7 @@ class _Held(msgspec.Struct, eq=False):
     """Timer to send the job again, or to refuse it."""
     refusals: int = 0
     """Number of times that a place had no room for it."""
-    no: Refused | None = None
+    refusal: Refused | None = None
     """The last refusal."""
 
 
@@ -90,8 +90,8 @@ class _Stranger(msgspec.Struct, eq=False):
 class _Put(BlobUpload):
     """One blob on its way to one place."""
 
-    def __init__(self, url: str, brought: InputBlob) -> None:
-        super().__init__(url, brought)
+    def __init__(self, url: str, blob: InputBlob) -> None:
+        super().__init__(url, blob)
         self.waiting: dict[bytes, _Held] = {}
         """Jobs and puts that wait for the blob. Without any, the upload stops."""
 
@@ -111,11 +111,11 @@ class Uploads:
         """Bytes of content in memory here, each blob counted once."""
         self._tasks = tasks
         self._send = send
-        self._tell_refused = refuse
-        self._tell_misfit = misfit
+        self._on_refused = refuse
+        self._on_misfit = misfit
         self._places: dict[ConnId, str] = {}
         """URLs of leaders that take blobs."""
-        self._know_env: set[ConnId] = set()
+        self._take_env: set[ConnId] = set()
         """Leaders that assign jobs with variables only to workers that support them."""
         self._strangers: dict[ConnId, _Stranger] = {}
         self._held: dict[bytes, _Held] = {}
@@ -126,15 +126,15 @@ class Uploads:
 
     # Calls of a session.
 
-    def hold(self, about: bytes, frame: bytes, brings: Brings, *, env: bool = False) -> None:
+    def hold(self, about: bytes, frame: bytes, attached: Attached, *, env: bool = False) -> None:
         """From now on a leader may ask for this content. With `env`, only leaders that support variables get the
         job."""
-        self._held[about] = _Held(frame, brings, env)
-        for sha256, brought in brings.items():
-            if isinstance(brought.source, bytes):
+        self._held[about] = _Held(frame, attached, env)
+        for sha256, blob in attached.items():
+            if isinstance(blob.source, bytes):
                 count = self._in_memory.get(sha256, 0)
                 self._in_memory[sha256] = count + 1
-                self.held_bytes += 0 if count else brought.ref.size
+                self.held_bytes += 0 if count else blob.ref.size
 
     def release(self, about: bytes) -> None:
         """The job or put has ended."""
@@ -144,12 +144,12 @@ class Uploads:
         self._leave(about, held)
         for stranger in self._strangers.values():
             stranger.waiting.pop(about, None)
-        for sha256, brought in held.brings.items():
-            if isinstance(brought.source, bytes):
+        for sha256, blob in held.attached.items():
+            if isinstance(blob.source, bytes):
                 self._in_memory[sha256] -= 1
                 if not self._in_memory[sha256]:
                     del self._in_memory[sha256]
-                    self.held_bytes -= brought.ref.size
+                    self.held_bytes -= blob.ref.size
 
     def cancel(self, about: bytes) -> None:
         """The job is not wanted. A leader that waits for its files does not know the job, and will not answer."""
@@ -163,19 +163,19 @@ class Uploads:
     def refusal(self, about: bytes) -> Refused | None:
         """The last refusal made here, with its hint."""
         held = self._held.get(about)
-        return held.no if held is not None else None
+        return held.refusal if held is not None else None
 
-    def came(self, conn: ConnId) -> None:
+    def connected(self, conn: ConnId) -> None:
         """A connection is established; the Welcome will tell what the leader takes."""
         self._strangers[conn] = _Stranger(asyncio.get_running_loop().time())
 
     def welcomed(self, conn: ConnId, url: str | None, *, env: bool = False) -> None:
         """The leader takes blobs at `url`, none if None, and variables if `env`. May come late, but only once."""
         if env:
-            self._know_env.add(conn)
+            self._take_env.add(conn)
         if url is not None:
             self._places[conn] = url
-        self._known(conn)
+        self._leader_known(conn)
 
     def lost(self, conn: ConnId) -> None:
         stranger = self._strangers.pop(conn, None)
@@ -185,11 +185,11 @@ class Uploads:
             if held.conn == conn:
                 self._leave(about, held)
         self._places.pop(conn, None)
-        self._know_env.discard(conn)
+        self._take_env.discard(conn)
 
     def sendable(self, conn: ConnId, frames: Sequence[bytes]) -> Sequence[bytes]:
         """Frames that this leader can understand; the others are handled here."""
-        if not self._held or (conn in self._places and conn in self._know_env):
+        if not self._held or (conn in self._places and conn in self._take_env):
             return frames
         good: list[bytes] = []
         for frame in frames:
@@ -201,7 +201,7 @@ class Uploads:
                 stranger.waiting[about] = held
                 if stranger.over is None:
                     until = stranger.since + HELLO_DEADLINE_S
-                    stranger.over = asyncio.get_running_loop().call_at(until, self._known, conn)
+                    stranger.over = asyncio.get_running_loop().call_at(until, self._leader_known, conn)
             elif self._takes(conn, held):
                 good.append(frame)
             else:
@@ -217,7 +217,7 @@ class Uploads:
         if held.cancelled:
             self._refuse(conn, about, _cancelled())
             return
-        if any(sha256 not in held.brings for sha256 in blobs):
+        if any(sha256 not in held.attached for sha256 in blobs):
             self._refuse(conn, about, Refused("no-blob", "the leader asks for content that nobody brought along"))
             return
         if held.conn and held.conn != conn:
@@ -228,14 +228,16 @@ class Uploads:
         held.rounds += 1
         if held.rounds > ROUNDS_MAX:
             self._leave(about, held)
-            self._refuse(conn, about, Refused("no-blob", "the leader asks again and again for what it was given"))
+            self._refuse(
+                conn, about, Refused("no-blob", "the leader asks again and again for content that it received")
+            )
             return
         held.left |= set(blobs)
         for sha256 in held.left:
             put = self._puts.get((url, sha256))
             if put is None:
-                put = self._puts[url, sha256] = _Put(url, held.brings[sha256])
-                self._tasks.start(self._carry(put), name=f"send {put.brought.name}")
+                put = self._puts[url, sha256] = _Put(url, held.attached[sha256])
+                self._tasks.start(self._upload(put), name=f"send {put.blob.name}")
             put.waiting[about] = held
         if not held.left:
             self._send_again(held)
@@ -252,13 +254,13 @@ class Uploads:
         rows: list[FileTransfer] = []
         for put in self._puts.values():
             if put.has_begun:
-                size = put.brought.ref.size
-                rows.append(FileTransfer(put.brought.name, min(put.done_bytes, size), size, "sending"))
+                size = put.blob.ref.size
+                rows.append(FileTransfer(put.blob.name, min(put.done_bytes, size), size, "sending"))
         return rows
 
     # A leader that takes no blobs, or is not known to take any.
 
-    def _known(self, conn: ConnId) -> None:
+    def _leader_known(self, conn: ConnId) -> None:
         """The Welcome has arrived, or is overdue."""
         stranger = self._strangers.pop(conn, None)
         if stranger is None:
@@ -272,19 +274,19 @@ class Uploads:
                 self._to_old(conn, about, held)
 
     def _takes(self, conn: ConnId, held: _Held) -> bool:
-        return (conn in self._places or not held.brings) and (conn in self._know_env or not held.env)
+        return (conn in self._places or not held.attached) and (conn in self._take_env or not held.env)
 
     def _to_old(self, conn: ConnId, about: bytes, held: _Held) -> None:
-        if held.env and conn not in self._know_env:
+        if held.env and conn not in self._take_env:
             self._misfit(conn, about, held, _no_variables())
-        elif could_fit(held.brings):
+        elif could_fit(held.attached):
             self._tasks.start(self._send_inlined(conn, about, held), name="read files for an old leader")
         else:
             self._misfit(conn, about, held, _too_big_for_old())
 
     async def _send_inlined(self, conn: ConnId, about: bytes, held: _Held) -> None:
         try:
-            frame = await beside(lambda: inlined(held.frame, held.brings), "wakugumi upload")
+            frame = await beside(lambda: inlined(held.frame, held.attached), "wakugumi upload")
         except Refused as no:
             self._refuse(conn, about, no)
             return
@@ -298,17 +300,17 @@ class Uploads:
             self._send(conn, frame)
 
     def _misfit(self, conn: ConnId, about: bytes, held: _Held, no: Refused) -> None:
-        held.no = no
-        self._tell_misfit(conn, about, no)
+        held.refusal = no
+        self._on_misfit(conn, about, no)
 
     def _refuse(self, conn: ConnId, about: bytes, no: Refused) -> None:
         if (held := self._held.get(about)) is not None:
-            held.no = no
-        self._tell_refused(conn, about, no)
+            held.refusal = no
+        self._on_refused(conn, about, no)
 
     # A blob on its way.
 
-    async def _carry(self, put: _Put) -> None:
+    async def _upload(self, put: _Put) -> None:
         delay_s = RECONNECT_FIRST_S
         broken = losses = 0
         began_at = time.monotonic()
@@ -323,8 +325,8 @@ class Uploads:
                 return
             except Lost as error:
                 losses += 1
-                say = log.info if losses == 1 else log.warning
-                say("sending %s to %s: %s; trying again", put.brought.name, put.url, error)
+                write = log.info if losses == 1 else log.warning
+                write("sending %s to %s: %s; trying again", put.blob.name, put.url, error)
                 if (still_s := time.monotonic() - max(began_at, put.moved_at)) > UPLOAD_UNREACHED_S:
                     self._failed(put, put.unreached(error, still_s))
                     return
@@ -339,7 +341,7 @@ class Uploads:
                     self._failed(put, no)
                     return
             except Exception as error:
-                self._failed(put, Refused("worker-error", f"{put.brought.name!r} cannot be sent: {error!r}"[:300]))
+                self._failed(put, Refused("worker-error", f"{put.blob.name!r} cannot be sent: {error!r}"[:300]))
                 raise
             await asyncio.sleep(with_jitter(delay_s, random.random()))
             delay_s = min(2 * delay_s, RECONNECT_MAX_S)
@@ -347,7 +349,7 @@ class Uploads:
     def _arrived(self, put: _Put) -> None:
         self._forget(put)
         for held in put.waiting.values():
-            held.left.discard(put.brought.ref.sha256)
+            held.left.discard(put.blob.ref.sha256)
             if not held.left:
                 self._send_again(held)
 
@@ -378,7 +380,7 @@ class Uploads:
         held.later = asyncio.get_running_loop().call_later(with_jitter(delay_s, random.random()), refuse)
 
     def _forget(self, put: _Put) -> None:
-        key = put.url, put.brought.ref.sha256
+        key = put.url, put.blob.ref.sha256
         if self._puts.get(key) is put:
             del self._puts[key]
 
@@ -410,7 +412,7 @@ class Uploads:
 
 
 def _cancelled() -> Refused:
-    return Refused("cancelled", "it was cancelled before its files were there")
+    return Refused("cancelled", "the job was cancelled before its files had arrived")
 
 
 def _no_variables() -> Refused:

@@ -51,7 +51,7 @@ class JobBook:
         self.unfinished[request.job] = job
         self.request_bytes += len(request.frame)
         if request.is_held:
-            self._uploads.hold(request.job, request.frame, request.brings, env=request.env)
+            self._uploads.hold(request.job, request.frame, request.attached, env=request.env)
         self._post(ev.Submit(request.job, request.frame, leader, request.given))
         return job, True
 
@@ -121,14 +121,14 @@ class JobBook:
         if job is None:
             return
         self.request_bytes -= len(job.request.frame)
-        told = self._uploads.refusal(key) if job.request.is_held else None
+        refusal = self._uploads.refusal(key) if job.request.is_held else None
         if job.request.is_held:
             self._uploads.release(key)
         if code == "cancelled":  # As from a leader: a cancelled job has a result.
             record = JobResult(job.id, "", job.request.program, FAILED, stderr=text, reason=code)
             job.end(Result(record, job.id, job.item))
-        elif told is not None and (told.code, told.message) == (code, text):
-            job.end(told)  # The refusal was made here, with a hint.
+        elif refusal is not None and (refusal.code, refusal.message) == (code, text):
+            job.end(refusal)  # The refusal was made here, with a hint.
         else:
             job.end(Refused(code, text))
 

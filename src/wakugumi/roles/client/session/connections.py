@@ -118,20 +118,20 @@ class LeaderConnections:
 class LeaderLine:
     """One connection of a client: frames in, events out."""
 
-    def __init__(self, conn: ConnId, name: str, hello: bytes, told: LineListeners) -> None:
+    def __init__(self, conn: ConnId, name: str, hello: bytes, listeners: LineListeners) -> None:
         self._conn = conn
         self._name = name
         self._hello = hello
-        self._told = told
-        self._post = told.post
+        self._listeners = listeners
+        self._post = listeners.post
         self._ignored_one = False
 
     def on_open(self, link: Link) -> None:
         link.greet(self._hello)
-        told = self._told
-        told.connections.opened(self._conn, link, self._name)
-        told.uploads.came(self._conn)
-        told.statuses.opened(self._name)
+        listeners = self._listeners
+        listeners.connections.opened(self._conn, link, self._name)
+        listeners.uploads.connected(self._conn)
+        listeners.statuses.opened(self._name)
         self._post(ev.Connected(self._conn))
 
     def on_frame(self, link: Link, frame: Frame) -> None:
@@ -154,9 +154,9 @@ class LeaderLine:
         elif kind == fr.MISSING:
             missing = read_missing(frame.payload)
             self._post(ev.FilesWanted(self._conn, JobId(frame.corr_id)))
-            self._told.uploads.missing(self._conn, frame.corr_id, missing)
+            self._listeners.uploads.missing(self._conn, frame.corr_id, missing)
         elif kind == fr.CACHE_ACK:
-            self._cache_told(frame)
+            self._put_answered(frame)
         elif not self._ignored_one:
             self._ignored_one = True
             log.warning("%s sent a frame of type %d, which is ignored", link.peer, kind)
@@ -168,29 +168,29 @@ class LeaderLine:
         self._post(ev.LeaderBlocked(self._conn, blocked))
 
     def on_lost(self, link: Link) -> None:
-        self._told.uploads.lost(self._conn)
-        self._told.connections.lost(self._conn)
+        self._listeners.uploads.lost(self._conn)
+        self._listeners.connections.lost(self._conn)
         self._post(ev.Disconnected(self._conn, link.why_closed or "the connection ended"))
 
     def _welcomed(self, link: Link, welcome: Welcome) -> None:
         wants = welcome.wants
         link.packs = ZSTD in wants
-        place = self._told.connections.welcomed(self._conn, welcome)
+        place = self._listeners.connections.welcomed(self._conn, welcome)
         env = ENV in wants
-        self._told.uploads.welcomed(self._conn, place, env=env)
+        self._listeners.uploads.welcomed(self._conn, place, env=env)
         self._post(ev.Welcomed(self._conn, CAPS in wants, place is not None, FINDS in wants, env))
 
-    def _cache_told(self, frame: Frame) -> None:
+    def _put_answered(self, frame: Frame) -> None:
         """Progress or outcome of a put."""
-        told = read_cache_result(frame.payload)
-        if told.status != PROGRESS:
+        result = read_cache_result(frame.payload)
+        if result.status != PROGRESS:
             self._post(ev.QuestionAnswered(self._conn, frame.corr_id, False, frame.payload))
             return
         self._post(ev.HeartbeatReceived(self._conn))
-        self._told.questions.progress(frame.corr_id, told)
+        self._listeners.questions.progress(frame.corr_id, result)
 
     def _refused(self, frame: Frame) -> None:
-        if frame.corr_id in self._told.questions:
+        if frame.corr_id in self._listeners.questions:
             self._post(ev.QuestionAnswered(self._conn, frame.corr_id, True, frame.payload))
             return
         refusal = read_refusal(frame.payload)

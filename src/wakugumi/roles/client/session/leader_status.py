@@ -22,7 +22,7 @@ from wakugumi.limits.client import LEADERS_PER_CLIENT_MAX
 
 log = logging.getLogger("wakugumi.client")
 
-WAITING_TOLD_AFTER_S: Final = 1.0
+WAITING_LOGGED_AFTER_S: Final = 1.0
 """A shorter pause of a leader is not logged."""
 
 Dialler: TypeAlias = Callable[[LinkOwner], Awaitable[Link]]
@@ -75,7 +75,7 @@ class Endpoint:
         """The leader has served, or could not be reached, at least once."""
         self.parted: asyncio.Future[None] | None = None
         """Done once the removed leader is disconnected."""
-        self._waiting_told = False
+        self._waiting_logged = False
         """The log has a line that the leader takes no jobs; until then a timer runs to write it."""
         self._waiting_timer: asyncio.TimerHandle | None = None
 
@@ -86,23 +86,23 @@ class Endpoint:
 
     def wait(self, why: str, title: str) -> None:
         """The leader takes no jobs. A new reason for a known pause is logged at once."""
-        after_s = 0.0 if self._waiting_told else WAITING_TOLD_AFTER_S
+        after_s = 0.0 if self._waiting_logged else WAITING_LOGGED_AFTER_S
         self.wait_no_longer()
-        self._waiting_timer = asyncio.get_running_loop().call_later(after_s, self._tell_waiting, why, title)
+        self._waiting_timer = asyncio.get_running_loop().call_later(after_s, self._log_waiting, why, title)
 
     def wait_over(self, taken: bool, title: str) -> None:
-        if taken and self._waiting_told:
+        if taken and self._waiting_logged:
             log.warning("%s takes jobs again", title)
         self.wait_no_longer()
 
     def wait_no_longer(self) -> None:
-        self._waiting_told = False
+        self._waiting_logged = False
         if self._waiting_timer is not None:
             self._waiting_timer.cancel()
             self._waiting_timer = None
 
-    def _tell_waiting(self, why: str, title: str) -> None:
-        self._waiting_told = True
+    def _log_waiting(self, why: str, title: str) -> None:
+        self._waiting_logged = True
         log.warning("%s takes no jobs now: %s; waiting", title, why)
 
 
@@ -130,17 +130,13 @@ class LeaderStatuses:
         return ",".join(self.names)
 
     @property
-    def are_served(self) -> bool:
+    def any_serves(self) -> bool:
         """Does any of them serve?"""
         return any(endpoint.ready is not None for endpoint in self._rows.values())
 
     @property
     def are_several(self) -> bool:
         return len(self._rows) > 1
-
-    @property
-    def serve(self) -> bool:
-        return any(endpoint.ready is not None for endpoint in self._rows.values())
 
     @property
     def trouble(self) -> str:
@@ -223,18 +219,18 @@ class LeaderStatuses:
 
     # Effects of `failover`.
 
-    def came(self, effect: ev.Ready) -> None:
+    def connected(self, effect: ev.Ready) -> None:
         endpoint = self._rows[effect.leader]
         endpoint.ready, endpoint.trouble = effect, ""
         endpoint.tried.set()
         log.info("connected to %s%s", endpoint.name, " (an old leader)" if effect.old else "")
 
-    def went(self, effect: ev.Away, *, served_once: bool, unfinished: int) -> None:
+    def disconnected(self, effect: ev.Away, *, served_once: bool, unfinished: int) -> None:
         """Log the loss. A single leader that has never served is logged at DEBUG: `connect` raises for it. Each of
         several leaders is logged once, until its state changes."""
         endpoint = self._rows[effect.leader]
         is_news = endpoint.ready is not None or endpoint.trouble != effect.why
-        had_one = self.serve
+        had_one = self.any_serves
         endpoint.ready, endpoint.trouble = None, effect.why
         endpoint.tried.set()
         endpoint.wait_no_longer()
@@ -246,7 +242,7 @@ class LeaderStatuses:
             return
         level = logging.WARNING if is_news else logging.DEBUG
         log.log(level, "no leader at %s: %s; trying again in %.1f s", endpoint.name, effect.why, effect.retry_in_s)
-        if had_one and not self.serve:
+        if had_one and not self.any_serves:
             log.warning("no leader serves: %s; %d jobs wait", self.trouble, unfinished)
 
     def waits(self, effect: ev.Waiting) -> None:

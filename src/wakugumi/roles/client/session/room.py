@@ -52,7 +52,7 @@ class Room:
                 await turn
             except asyncio.CancelledError:
                 if turn.done() and not turn.cancelled():  # It was our turn: pass it on to the next.
-                    self.tell()
+                    self.wake()
                 raise
             if self.free > 0:
                 return
@@ -61,7 +61,7 @@ class Room:
     def on_room(self, call: Callable[[], int]) -> None:
         self._waiting.append(call)
 
-    def tell(self) -> None:
+    def wake(self) -> None:
         """There may be room, or the session has ended: call waiting calls, as far as the room reaches."""
         promised = 0
         while self._waiting and (self._book.ended is not None or self.free > promised):

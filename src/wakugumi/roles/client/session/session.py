@@ -98,7 +98,7 @@ class Session:
 
     def _update_no_leader_timer(self) -> None:
         timer, timeout_s = self._no_leader_timer, self._no_leader_timeout_s
-        waits = self.jobs.ended is None and timeout_s is not None and not self._statuses.are_served
+        waits = self.jobs.ended is None and timeout_s is not None and not self._statuses.any_serves
         if timer is not None and not waits:
             timer.cancel()
             self._no_leader_timer = None
@@ -223,7 +223,7 @@ class Session:
                 case ev.Away() | ev.Waiting() if self.jobs.ended is not None:
                     pass  # Expected after the end.
                 case ev.Away():
-                    self._statuses.went(
+                    self._statuses.disconnected(
                         effect, served_once=self._served_once.done(), unfinished=len(self.jobs.unfinished)
                     )
                     self._update_no_leader_timer()
@@ -237,10 +237,10 @@ class Session:
                     self._connections.part(conn)
                 case _:
                     assert_never(effect)
-        self.room.tell()
+        self.room.wake()
 
     def _ready(self, effect: ev.Ready) -> None:
-        self._statuses.came(effect)
+        self._statuses.connected(effect)
         self._update_no_leader_timer()
         if not self._served_once.done():
             self._served_once.set_result(None)
@@ -276,7 +276,7 @@ class Session:
 
     def _drive_failed(self, failed: asyncio.Future[None]) -> None:
         if not failed.cancelled() and (error := failed.exception()) is not None:
-            self._end(Lost(f"the client failed by a bug of its own: {error!r}"))
+            self._end(Lost(f"internal error of the client: {error!r}"))
 
     def _end(self, error: WakugumiError) -> None:
         """There will be no more results: end all that is awaited."""
@@ -293,4 +293,4 @@ class Session:
         if not self._served_once.done():
             self._served_once.set_exception(error)
             self._served_once.exception()  # Marked as retrieved: there may be no caller that waits for it.
-        self.room.tell()
+        self.room.wake()
