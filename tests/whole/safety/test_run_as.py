@@ -381,8 +381,9 @@ def test_a_user_with_a_name_has_its_home_and_groups(place: Path, start, home: Pa
         ("1234:0", "rights of root"),
         ("no-such-user", "no such user"),
         ("-1", "no such user"),
-        ("99999999999", "no user"),
-        ("1:x", "no user"),
+        ("99999999999", "not a valid user"),
+        ("1:x", "not a valid user"),
+        ("54321:x", "not a valid user"),
     ],
 )
 def test_whom_programs_cannot_be_is_said_at_the_start(place: Path, waku: Waku, user: str, said: str) -> None:

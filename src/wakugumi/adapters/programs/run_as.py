@@ -71,24 +71,31 @@ def user_named(text: str) -> User:
             f"--run-as {text[:80]}: only root can run programs as another user",
             "start it as root, or start it as that user and leave --run-as out",
         )
-    import pwd  # Only Unix has it.
-
-    name, colon, group = text.partition(":")
     try:
-        known = pwd.getpwuid(_number(name)) if name.isdecimal() else pwd.getpwnam(name)
-        gid = _number(group) if colon else known.pw_gid
-        found = User(known.pw_uid, gid, tuple(os.getgrouplist(known.pw_name, gid)), known.pw_name, known.pw_dir)
+        found = _found(*text.partition(":"))
     except KeyError:
-        if not name.isdecimal():
-            raise ConfigError(f"--run-as {text[:80]}: there is no such user", _HINT) from None
-        uid = _number(name)
-        gid = _number(group) if colon else uid
-        found = User(uid, gid, (gid,), name, "/")
+        raise ConfigError(f"--run-as {text[:80]}: there is no such user", _HINT) from None
     except ValueError:
         raise ConfigError(f"--run-as {text[:80]}: not a valid user or group", _HINT) from None
     if found.uid == 0 or 0 in {found.gid, *found.groups}:
         raise ConfigError(f"--run-as {text[:80]}: programs would have the rights of root", _HINT)
     return found
+
+
+def _found(name: str, colon: str, group: str) -> User:
+    """Raises KeyError for an unknown name, and ValueError for a number out of bounds."""
+    import pwd  # Only Unix has it.
+
+    uid = _number(name) if name.isdecimal() else None
+    try:
+        known = pwd.getpwnam(name) if uid is None else pwd.getpwuid(uid)
+    except KeyError:
+        if uid is None:
+            raise
+        gid = _number(group) if colon else uid
+        return User(uid, gid, (gid,), name, "/")
+    gid = _number(group) if colon else known.pw_gid
+    return User(known.pw_uid, gid, tuple(os.getgrouplist(known.pw_name, gid)), known.pw_name, known.pw_dir)
 
 
 def check_reach(user: User, folders: Sequence[tuple[str, str]]) -> None:
