@@ -1,1 +1,1 @@
-"""What a leader answers when somebody asks: questions, lists, reasons, metrics. Reads the machine, changes nothing."""
+"""Answers of a leader: lists, reasons and metrics, read from its state. Only `actions` changes that state."""

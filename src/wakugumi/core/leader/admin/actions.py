@@ -1,4 +1,4 @@
-"""What does an administrator have done: cancel, requeue, drop, drain, resume? (SPEC L3)
+"""How do cancel, requeue, drop, drain and resume change a leader's state? (SPEC L3)
 
 Questions that change nothing are answered in `answers`.
 """
@@ -21,14 +21,15 @@ from wakugumi.limits.leader import BROADCAST_DEADLINE_S, CANCELLED_AT_ONCE_MAX
 
 
 class AdminActions:
-    """What is asked of one leader."""
+    """Questions and orders of administrators to one leader."""
 
     def __init__(self, leader: LeaderState, out: StepBuilder) -> None:
         self._leader = leader
         self._out = out
 
     def asked(self, event: QuestionAsked, now: float) -> None:
-        """An answer about what is leaves at once: nobody must wait for the disk to hear what is wrong with it."""
+        """Cancel, requeue and drop are answered once they are committed, all else at once: a slow disk must not delay
+        a report about it."""
         question = event.question
         out = self._out.do if isinstance(question, AskCancel | AskRequeue | AskDrop) else self._out.at_once
         try:
@@ -81,7 +82,7 @@ class AdminActions:
         return DeadDoneAnswer(done, unknown, len(letters) - done)
 
     def _requeue(self, dead: JobRecord, now: float) -> None:
-        """The id is open again, as if it had just been submitted (SPEC L3)."""
+        """Open a dead job again, as if it had just been submitted (SPEC L3)."""
         self._leader.clients.withdraw(dead)
         self._leader.clients.unbury(dead)
         client = self._leader.clients.get_or_add(dead.client.id)

@@ -1,6 +1,6 @@
-"""What is going on? Answers from the scheduler's own state, above all to "why is my job not running?".
+"""Why is a job not running? This and other questions about jobs and workers are answered from the leader's state.
 
-Nothing here changes anything. Each reason is a sentence for a person, the decisive one first.
+No function here changes that state. Each reason is a sentence for a person; the decisive one comes first.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from wakugumi.limits.leader import JOBS_LOOKED_AT_MAX, LIST_ROWS_MAX, UNDELIVERE
 
 _NOTHING = Requirements()
 STATES = ("queued", "backoff", "running", "ok", "failed")
-"""As people call them; the first three in the order of JobState, and DONE in two kinds."""
+"""Names of states for people: the first three in the order of JobState, then DONE as two."""
 
 
 def answer(leader: LeaderState, question: Question, now: float) -> Answer:
@@ -85,11 +85,11 @@ def answer(leader: LeaderState, question: Question, now: float) -> Answer:
         case AskCancel() | AskDrain() | AskResume() | AskRequeue() | AskDrop():
             raise AssertionError("these change something, and are not answered here")
         case AskCaches() | AskCache() | AskPin() | AskDropCache():
-            raise Refused("not-supported", "this leader keeps no caches")  # Otherwise the files machine had answered.
+            raise Refused("not-supported", "this leader keeps no caches")  # Else the files machine had answered.
 
 
 def jobs(leader: LeaderState, question: AskJobs, now: float) -> JobsAnswer:
-    """The newest last, as many as were asked for; of more there is only the number."""
+    """The newest jobs, the newest last, and how many match. A search by state ends after JOBS_LOOKED_AT_MAX jobs."""
     limit = max(1, min(question.limit, LIST_ROWS_MAX))
     if question.state and question.state not in STATES:
         raise Refused("bad-request", f"{question.state!r} is no state: {', '.join(STATES)}")
@@ -115,7 +115,7 @@ def jobs(leader: LeaderState, question: AskJobs, now: float) -> JobsAnswer:
 
 
 def parse_wanted(pattern: str) -> Pattern | None:
-    """None for an empty word, which means any. Raises Refused."""
+    """None, which means any, for an empty pattern. Raises Refused."""
     try:
         return parse_pattern(pattern) if pattern else None
     except SubjectError as error:
@@ -123,7 +123,7 @@ def parse_wanted(pattern: str) -> Pattern | None:
 
 
 def is_wanted(job: JobRecord, client: str, wanted: Pattern | None) -> bool:
-    """Is it of this client, with a subject that the pattern matches? An empty word and None mean any."""
+    """Is this a job of this client, with a subject that the pattern matches? An empty client and None mean any."""
     return (not client or job.client.id == client) and (wanted is None or matches(wanted, job.subject))
 
 
@@ -146,7 +146,7 @@ def job_row(job: JobRecord, now: float) -> JobRow:
 
 
 def story(job: JobRecord, now: float) -> StoryAnswer:
-    """All that happened to a job, from its record."""
+    """Events of a job, from its record."""
     lines = [StoryLine(now - job.submitted_at, f"submitted by {job.client.id} to {job.subject}")]
     for attempt in job.history:
         lines.append(StoryLine(now - attempt.started_at, f"attempt {attempt.number} began on worker {attempt.worker}"))
@@ -164,7 +164,7 @@ def story(job: JobRecord, now: float) -> StoryAnswer:
             how = "OK" if job.ok else "FAILED"
             why = f" ({job.result.code})" if isinstance(job.result, Verdict) else ""
             where = "delivered" if job.delivered else "not yet delivered"
-            # A leader that was started anew counts a result's time from then on.
+            # `since` of a result is the leader's last start, if that was later.
             at = min(job.since, job.history[-1].ended_at) if job.history else job.since
             lines.append(StoryLine(now - at, f"finished {how}{why}, {where}"))
         case _:
@@ -173,7 +173,7 @@ def story(job: JobRecord, now: float) -> StoryAnswer:
 
 
 def explain(leader: LeaderState, job: JobRecord, now: float) -> ExplainAnswer:
-    """Why is it not running, or not done?"""
+    """Why is a job not running, or not done?"""
     match job.state:
         case JobState.QUEUED:
             reasons = _why_queued(leader, job, now)
@@ -210,7 +210,7 @@ def dead(leader: LeaderState, question: AskDead, now: float) -> DeadAnswer:
 
 
 def letters(leader: LeaderState, jobs: Sequence[str], pattern: str, reason: str) -> tuple[list[JobRecord], list[str]]:
-    """The dead that all filters let through, and the ids that were named and are not among them. Raises Refused."""
+    """Dead letters that pass all filters, and named ids that are no dead letters. Raises Refused."""
     all_letters = leader.clients.dead.letters
     found, unknown = named(all_letters, jobs) if jobs else (list(all_letters.values()), [])
     wanted = parse_wanted(pattern)
@@ -219,7 +219,7 @@ def letters(leader: LeaderState, jobs: Sequence[str], pattern: str, reason: str)
 
 
 def named(known: Mapping[JobId, JobRecord], jobs: Sequence[str]) -> tuple[list[JobRecord], list[str]]:
-    """The known ones of these jobs, each once, and the ids that are not known."""
+    """The known jobs among these ids, each once, and the unknown ids."""
     found: dict[JobId, JobRecord] = {}
     unknown: list[str] = []
     for text in jobs:
@@ -235,7 +235,7 @@ def named(known: Mapping[JobId, JobRecord], jobs: Sequence[str]) -> tuple[list[J
 
 
 def letter(leader: LeaderState, text: str, now: float) -> LetterAnswer:
-    """Raises Refused if it is not dead."""
+    """A dead letter and its attempts. Raises Refused if the job is not dead."""
     job = _job_called(leader, text)
     if job not in leader.clients.dead:
         raise Refused("not-dead", f"job {text} is {_state(job)}, and not among the dead letters")
@@ -287,7 +287,7 @@ def _why_queued(leader: LeaderState, job: JobRecord, now: float) -> list[str]:
         others = f"{_count(total, 'worker')} with other patterns" if total else "no worker at all"
         reasons.append(f"no worker matches {job.subject}; connected: {others}")
     elif not (able := [worker for worker in workers if can_run(worker, job.requirements or _NOTHING)]):
-        if why := _why_unable(leader, job, workers):  # Those that could not start it are named already.
+        if why := _why_unable(leader, job, workers):  # Workers that could not start it are named already.
             reasons.append(why)
     elif all(worker.rests for worker in able):
         first = able[0]
@@ -318,7 +318,7 @@ def _why_queued(leader: LeaderState, job: JobRecord, now: float) -> list[str]:
 
 
 def _why_elsewhere(leader: LeaderState, job: JobRecord) -> list[str]:
-    """It waits for another worker than those that could not start it (W9)."""
+    """The job waits for another worker than those that could not start it (W9)."""
     shuns = () if job.requirements is None else job.requirements.shuns
     known = [worker for it in shuns if (worker := leader.roster.by_id.get(it)) is not None]
     if not shuns:
@@ -403,7 +403,7 @@ def _why_no_room(lane: Lane, job: JobRecord, workers: list[WorkerRecord]) -> lis
 
 
 def _ahead(lane: Lane, job: JobRecord) -> tuple[int, int]:
-    """Jobs of the same turn before it, and those of them that are there by their priority."""
+    """Number of jobs before this one in its turn, and number of these with a higher priority."""
     turn = lane.by_client.get(job.client.id)
     priority = (job.requirements or _NOTHING).priority
     count = above = 0
@@ -426,7 +426,7 @@ def _state(job: JobRecord) -> str:
 
 
 def _reason(job: JobRecord) -> str:
-    """Why it failed, as a code of the error table: the system's own word, or how its last attempt ended."""
+    """Why a job failed, as a code of the error table: from its verdict, or else from its last attempt."""
     if job.state is not DONE or job.ok:
         return ""
     if isinstance(job.result, Verdict):

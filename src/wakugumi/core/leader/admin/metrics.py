@@ -26,39 +26,39 @@ from wakugumi.limits.http import METRIC_SERIES_MAX
 from wakugumi.limits.leader import SWEEP_S
 
 _NOBODY: Final = "(nobody)"
-"""The group of jobs that no worker had."""
+"""Label for the group of jobs that no worker had."""
 _IDLE_TURNS: Final = int(3600 / SWEEP_S)
-"""After an hour without a job a cell gives up its place to a busier one."""
+"""Idle marks of one hour: from then on a cell without running jobs may lose its series to a busier one."""
 
 _CAME, _OK, _FAILED, _REDELIVERED, _DEAD, _WAITED_US, _RAN_US = range(7)
 _HEAD: Final = 7
 _BUCKETS: Final = len(COARSE_S) + 1
 _Key = tuple[int, ...]
 Tally = list[int]
-"""What a cell has counted: the seven above, then the buckets of delays and of run times."""
+"""Counts of a cell: the seven above, then the buckets of delays and of run times."""
 
 
 class LeaderMeters:
-    """The metrics of one leader. It remembers which cells it tells apart."""
+    """The metrics of one leader. It remembers which cells have series of their own."""
 
     def __init__(self, leader: LeaderState, series_max: int = METRIC_SERIES_MAX) -> None:
         self._leader = leader
         self._series_max = series_max
         self._told: dict[Cell, Tally] = {}
-        """Cells that are told apart, and what was told of them last."""
+        """Cells with series of their own, and their counts as last published."""
         self._base: dict[Cell, Tally] = {}
-        """What was told of these among the others before."""
+        """Counts of each cell in `_told` that stay in OTHERS, from before the cell had series of its own."""
         self._rest: set[Cell] = set()
-        """Cells that were told among the others last."""
+        """Cells that were last published within OTHERS."""
         self._seen: dict[Cell, tuple[_Key, Tally]] = {}
-        """What each cell had counted when it was last looked at: of thousands only a few have changed since."""
+        """Key and counts of each cell at the last request. Counts are read anew only if the key changed."""
         self._retired = _NOTHING.copy()
-        """What was told of cells that are no longer told apart."""
+        """Sum of the published counts of cells that lost their own series."""
 
     def families(self, now: float) -> list[Family]:
         return [*self._of_cells(), self._queued(), *self._of_leader(now)]
 
-    # What was counted, by group and subject.
+    # Counts by group and subject.
 
     def _of_cells(self) -> Iterator[Family]:
         cells = {cell for cells in self._leader.lifecycle.stats.by_subject().values() for cell in cells}
@@ -91,8 +91,8 @@ class LeaderMeters:
             self._seen[cell] = seen if seen is not None and seen[0] == key else (key, _tally(cell))
 
     def _choose(self, cells: set[Cell]) -> None:
-        """Which cells are told apart, and what is told of each."""
-        for cell in self._told.keys() - cells:  # `stats` has added them to its others
+        """Choose the cells with series of their own, and their counts to publish."""
+        for cell in self._told.keys() - cells:  # `stats` has added these to OTHERS.
             self._retire(cell)
         new = [cell for cell in cells if cell not in self._told and cell.subject != OTHERS]
         if len(self._told) + len(new) > self._series_max:
@@ -113,7 +113,7 @@ class LeaderMeters:
         self._retired = list(map(add, self._retired, self._told.pop(cell)))
         del self._base[cell]
 
-    # What there is now.
+    # State of the leader now.
 
     def _queued(self) -> Family:
         lanes = self._leader.lanes.busy_lanes()
@@ -161,7 +161,7 @@ _NOTHING: Final = [0] * (_HEAD + 2 * _BUCKETS)
 def _labels(cell: Cell) -> tuple[str, str]:
     if cell.group == NO_GROUP:
         return _NOBODY, cell.subject
-    # A group may be called so as well, and is told with one more pair of brackets.
+    # A group with this very name gets one more pair of brackets.
     word = cell.group.strip("()")
     return f"({cell.group})" if f"({word})" == _NOBODY and word != cell.group else cell.group, cell.subject
 

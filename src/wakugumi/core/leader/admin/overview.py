@@ -1,6 +1,7 @@
-"""How is the leader, and what goes on? The answers to `status` and `top`: one row per subject, group, worker, client.
+"""How busy is a leader? The answers to `status` and `top`: one row per subject, group, worker, client.
 
-Nothing here changes anything. Of what is too much for an answer the busiest rows are told, and how many there are.
+No function here changes the leader's state. A list that is too long for an answer is cut to
+the busiest rows, a list of failures to the latest.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ def status(leader: LeaderState, now: float, limit: int = LIST_ROWS_MAX) -> Statu
 
 
 def capacity(leader: LeaderState) -> dict[str, int]:
-    """What all workers that may be given jobs run and could run, for whoever chooses among groups (SPEC G1). While
-    nothing is committed, nothing is free: no job would be assigned."""
+    """Running and queued jobs, slots and free slots, for the choice among groups (SPEC G1). No slot is free while
+    commits are stalled: no job would be assigned."""
     running = limit = free = 0
     for worker in leader.roster:
         if worker.conn is not None:
@@ -119,7 +120,7 @@ def _kept_for(worker: WorkerRecord) -> str:
 
 
 class _Place(NamedTuple):
-    """The order of rows: what waits counts more than what runs, and that more than what is over; the most first."""
+    """Sort key of rows: the most queued first, then the most running, then the most ended, then by name."""
 
     less_queued: int
     less_running: int
@@ -128,7 +129,7 @@ class _Place(NamedTuple):
 
 
 def _subjects(leader: LeaderState, now: float, limit: int) -> tuple[list[SubjectRow], int]:
-    """Those with jobs, and those that had some since the leader began; what is no longer told apart comes last."""
+    """Rows of subjects with jobs now or since the leader began, OTHERS last; and the number of such subjects."""
     stats = leader.lifecycle.stats
     cells = stats.by_subject()
     others = cells.pop(OTHERS, None)
@@ -155,14 +156,14 @@ def _queued(leader: LeaderState, subject: str) -> int:
 
 
 class _Members:
-    """The workers of one group."""
+    """Workers, slots and queued jobs of one group."""
 
     def __init__(self) -> None:
         self.workers = self.slots = self.slots_free = self.queued = 0
 
 
 def _groups(leader: LeaderState, now: float, limit: int) -> tuple[list[GroupRow], int]:
-    """Those that have workers, and those whose workers had jobs since the leader began."""
+    """Rows of groups that have workers, or whose workers had jobs since the leader began; and the number of groups."""
     cells = leader.lifecycle.stats.by_group()
     groups: dict[str, _Members] = {name: _Members() for name in cells}
     for worker in leader.roster:

@@ -1,16 +1,16 @@
-"""How does somebody who asks by HTTP become a client of the leader's machine? By a counter: a client's door inside the
+"""How does a caller by HTTP become a client of the leader's machine? By a counter: a client's connection inside the
 leader.
 
     visit ──► counter of its client id ──► Submitted ──► dispatch ──► SendResult ──► counter ──► the visit's answer
 
-So a job that came by HTTP is one like any other: on disk before anything, fair, capped, explained (SPEC L5–L9). Its
-result is confirmed once it is written; if its reader left meanwhile, it waits a while for that one to come again, but
-not while the leader stops.
+A visit is one HTTP request. Its job is treated like any other: journalled, fair, capped, explained (SPEC L5–L9).
+The result is confirmed once its answer is written. If the caller disconnects meanwhile, the result stays unconfirmed
+for HTTP_UNREAD_S, in case the request is repeated; a stopping leader does not wait for that.
 
-Of one job there is at most one visit at a counter, so that it is known whose refusal it is; the next one gets another.
-Whoever leaves before the answer leaves the job to go on: its result is taken for them, and kept for whoever asks again.
-Who asks again while it goes on takes the place of who left, and is answered once its own request has its receipt: what
-was on its way before may be the answer to another one.
+At most one visit per job waits at a counter, so a refusal belongs to that visit; a second one gets another counter.
+A job goes on if its caller disconnects: the counter confirms the result, and the leader keeps it for a repeated
+request. A repeated request replaces the disconnected caller while the job is unfinished. It is answered only after its
+own receipt: an earlier result may be the answer to another request.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ A = TypeVar("A")
 
 
 class HttpCallers:
-    """All that ask one leader by HTTP."""
+    """All callers of one leader by HTTP."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class HttpCallers:
         linger_s: float = HTTP_LINGER_S,
         clients_max: int = HTTP_CLIENTS_MAX,
     ) -> None:
-        """`cap` is how many jobs of one client id may be in flight."""
+        """`cap` bounds the jobs in flight of one client id."""
         self._hub = hub
         self._questions = questions
         self._cap = cap
@@ -75,8 +75,8 @@ class HttpCallers:
     async def wait_for(
         self, visit: HttpRequest, client: ClientId, job: JobId, say: Callable[[ConnId], ev.Submitted | ev.Claimed]
     ) -> ev.SendResult:
-        """What becomes of a job: `say` submits it, or asks for its result. Raises Refused, or Lost if the visit ends
-        before."""
+        """The result of a job: `say` submits the job, or claims its result. Raises Refused, or Lost if the caller
+        disconnects before."""
         counter = self._counter(client, job)
         answer: asyncio.Future[ev.SendResult] = asyncio.get_running_loop().create_future()
         counter.enter(job, visit, answer)
@@ -90,17 +90,17 @@ class HttpCallers:
             counter.leave(job, answer)
 
     def written(self, effect: ev.SendResult) -> None:
-        """What `wait_for` gave has been written to its visit."""
+        """Confirm a result of `wait_for`: its answer was written, or is an error."""
         counter = self._hub.local_peers.get(effect.conn)
         if isinstance(counter, HttpClientSession):
             counter.written(effect.job)
 
     def adopt(self, by_client: Mapping[ClientId, Sequence[JobId]]) -> None:
-        """Take these results when they come, for whoever waited for them before this leader was started."""
+        """Claim these results, and confirm each that arrives: their callers waited before this leader was started."""
         for client, jobs in by_client.items():
             try:
                 counter = self._counter(client, jobs[0])
-            except Refused:  # So many clients at once: the others ask for theirs.
+            except Refused:  # Too many clients, or stopping: other callers ask for theirs.
                 return
             counter.left.update(dict.fromkeys(jobs, _Left(is_told=False, goes_on=False)))
             self._hub.drive.post(ev.Claimed(counter.conn, tuple(jobs)))
@@ -113,7 +113,7 @@ class HttpCallers:
         return await self._desk.ask(question)
 
     async def close(self) -> None:
-        """Those who wait are told to come again: what was accepted is kept, where the leader keeps a journal."""
+        """Refuse all visits as `stopping`. Accepted jobs are kept if the leader has a journal."""
         self._closed = True
         for counter in self._counters():
             counter.refuse_all("stopping", "the leader is shutting down")
@@ -125,7 +125,8 @@ class HttpCallers:
         return [counter for counters in self._clients.values() for counter in counters]
 
     def _counter(self, client: ClientId, job: JobId) -> HttpClientSession:
-        """One of this client's at which nobody waits for this job, or for word of it. Raises Refused."""
+        """A counter of this client where no visit waits for this job, or left before its receipt; or else a new one.
+        Raises Refused."""
         if self._closed:
             raise Refused("stopping", "the leader is shutting down")
         for counter in self._clients.get(client, ()):
@@ -142,7 +143,7 @@ class HttpCallers:
         return counter
 
     async def _look_after(self) -> None:
-        """Let those go that are gone, and counters that nobody used for a while."""
+        """Release visits whose callers disconnected, and remove counters unused for `linger_s`."""
         clock = asyncio.get_running_loop().time
         while self._clients:
             await asyncio.sleep(HTTP_GONE_S)
@@ -159,23 +160,23 @@ class HttpCallers:
 
 
 class _Left(NamedTuple):
-    """What becomes of a job whose visit left before it was done."""
+    """A job whose caller disconnected before its result."""
 
     is_told: bool
-    """The leader has answered that visit's request: it has the job."""
+    """The leader has answered that caller's request, and has the job."""
     goes_on: bool
-    """It has the job whatever it answers: somebody left it here before."""
+    """The leader has the job even if it refuses that request: an earlier caller left the job here."""
 
 
 class _Unread(NamedTuple):
-    """A result that a visit was given."""
+    """A result that was handed to a visit and is not confirmed."""
 
     since: float
     visit: HttpRequest
 
 
 class _Waiting:
-    """Somebody waits for a job."""
+    """A visit that waits for a job."""
 
     __slots__ = ("answer", "goes_on", "is_told", "takes_over", "visit")
 
@@ -187,15 +188,15 @@ class _Waiting:
 
 
 class HttpClientSession:
-    """One door of one client id."""
+    """A counter: one of the connections of one client id inside the leader."""
 
     def __init__(self, hub: Hub) -> None:
         self.conn = hub.new_conn()
         self.visits: dict[JobId, _Waiting] = {}
         self.left: dict[JobId, _Left] = {}
-        """Jobs whose visits left before they were done."""
+        """Jobs whose callers disconnected before their results."""
         self.unread: dict[JobId, _Unread] = {}
-        """Results that a visit was given and that are not written to it yet, or never will be."""
+        """Results that were handed to a visit and are not written to it yet, or never will be."""
         self.used_at = asyncio.get_running_loop().time()
         self._post = hub.drive.post
 
@@ -204,12 +205,12 @@ class HttpClientSession:
             self.left.pop(effect.job, None)
             waiting = self.visits.get(effect.job)
             if waiting is not None and waiting.takes_over and not waiting.is_told:
-                waiting.goes_on = False  # This was for whoever left.
+                waiting.goes_on = False  # This result answers the disconnected caller.
                 self.written(effect.job)
             elif waiting is not None and not waiting.answer.done():
                 self.unread[effect.job] = _Unread(asyncio.get_running_loop().time(), waiting.visit)
                 _settle(waiting.answer, effect)
-            else:  # Nobody waits: it is taken for who left, and the same is kept for whoever asks again.
+            else:  # No visit waits: confirmed for the disconnected caller, and kept for a repeated request.
                 self.written(effect.job)
         elif isinstance(effect, ev.SendReceipts):
             for job in effect.jobs:
@@ -229,16 +230,16 @@ class HttpClientSession:
             log.warning("a caller by HTTP: %s", effect.text)
 
     def written(self, job: JobId) -> None:
-        """Its result is on its way to whoever waited for it, as far as we can tell."""
+        """Confirm the result of a job: it was written, or no caller is expected to read it."""
         self.unread.pop(job, None)
         self._post(ev.Confirmed(self.conn, (job,)))
 
     def enter(self, job: JobId, visit: HttpRequest, answer: asyncio.Future[ev.SendResult]) -> None:
-        """Its visit waits from now on."""
+        """A visit begins to wait for this job."""
         self.visits[job] = _Waiting(visit, answer, takes_over=self.left.pop(job, None) is not None)
 
     def leave(self, job: JobId, answer: asyncio.Future[ev.SendResult]) -> None:
-        """Its visit does not wait any longer."""
+        """A visit no longer waits for this job: it was answered, or its caller disconnected."""
         waiting = self.visits.pop(job)
         if not answer.done() or answer.cancelled() or isinstance(answer.exception(), Lost):
             self.left[job] = _Left(waiting.is_told, waiting.goes_on)
@@ -246,12 +247,12 @@ class HttpClientSession:
             self.left[job] = _GOES_ON
 
     def look(self, now: float, *, stopping: bool) -> None:
-        """Who is gone? A stopping leader does not wait for them to come again."""
+        """Release visits whose callers disconnected, and confirm results that were not read in time."""
         for waiting in list(self.visits.values()):
             if waiting.visit.is_gone:
-                _settle(waiting.answer, Lost("it left before its job was done", "dead"))
+                _settle(waiting.answer, Lost("the caller disconnected before its job was done", "dead"))
         for job, unread in list(self.unread.items()):
-            # Its reader does not come again: as with who left before.
+            # A stopping leader does not wait for a repeated request.
             if now - unread.since >= HTTP_UNREAD_S or (stopping and unread.visit.is_gone):
                 self.written(job)
         if self.visits or self.left or self.unread:
@@ -266,7 +267,7 @@ _GOES_ON: Final = _Left(is_told=True, goes_on=True)
 
 
 class AdminDesk:
-    """Where questions are asked. Nobody joins for that."""
+    """The connection of all questions by HTTP. It joins neither as a client nor as a worker."""
 
     def __init__(self, hub: Hub, questions: Questions) -> None:
         self.conn = hub.new_conn()

@@ -6,8 +6,8 @@
     DELETE /jobs/{job}       cancel it
     GET    /health /capacity /metrics /openapi.json
 
-A small input stays in memory on its whole way; a large one goes to the leader's place for blobs before its job is
-submitted. Neither the path of a small one nor its answer takes a thread.
+A small input stays in memory; a large one is put into the leader's place for blobs before its job is submitted.
+A small input and a small answer need no thread.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from wakugumi.wire.request_digest import payload_digest
 
 _JSON: Final = "application/json"
 _ALSO: Final = ("async",)
-"""Of a gateway, which passes a query on as it came. Here everybody waits."""
+"""Parameters of a gateway, which forwards queries unchanged. A leader ignores them: each request waits for its job."""
 _STATES: Final = {"queued": "queued", "backoff": "queued", "running": "running", "ok": "done", "failed": "failed"}
 
 
@@ -77,7 +77,7 @@ class GroupPages:
         self._settings = settings
         self.callers = HttpCallers(hub, questions, settings.http_cap)
         self.receiving = 0
-        """Inputs that are on their way."""
+        """Inputs that are being received."""
         self.busy = Counter(LEADER_HTTP_BUSY)
         self._is_first = True
 
@@ -115,7 +115,7 @@ class GroupPages:
         await self.callers.close()
 
     async def dispatch(self, visit: HttpRequest) -> Reply:
-        """Run a job, or wait for it where it runs, or give its result if it is done."""
+        """Run a job; wait for it if it runs already; return its result if it is done."""
         name, job = job_of(visit)
         form = JobForm.of(visit, _ALSO)
         if not form.program:
@@ -165,17 +165,17 @@ class GroupPages:
         return Reply(200, msgspec.json.encode(told), _JSON)
 
     async def result(self, visit: HttpRequest) -> Reply:
-        """A job's ZIP, if it is done, whoever submitted it."""
+        """The ZIP of a finished job of any client."""
         name, job = job_of(visit)
         row = await self.callers.ask(AskJob(show_job_id(job)))
         assert isinstance(row, JobRow)
         if _STATES[row.state] not in {"done", "failed"}:
             raise Refused("no-result", f"job {name} is {_STATES[row.state]}")
-        # Not as the client that submitted it: only its own word says that it has the result.
+        # Not claimed as the client that submitted it: only that client confirms its result.
         return await self._answer(visit, name, ClientId(CLIENT), job, lambda conn: ev.Claimed(conn, (job,)))
 
     async def cancel(self, visit: HttpRequest) -> Reply:
-        """Nobody wants a job any more. One that is done stays as it is."""
+        """Cancel a job. A finished one stays as it is."""
         name, job = job_of(visit)
         answer = await self.callers.ask(AskCancel([show_job_id(job)]))
         assert isinstance(answer, CancelAnswer)
@@ -183,10 +183,10 @@ class GroupPages:
             raise Refused("unknown-job", f"the leader does not know job {name}, or no longer")
         return Reply(202, msgspec.json.encode({"cancelled": bool(answer.cancelled)}), _JSON)
 
-    # A job comes in.
+    # Submission of a job.
 
     def _check_open(self, job: JobId) -> None:
-        """A job that would be refused anyway is not received first. Raises Refused."""
+        """Refuse a job before its input is received, if the leader would refuse it anyway. Raises Refused."""
         if self._is_first:
             self._is_first = False
             self.callers.adopt(self._hub.unclaimed(ClientId(CLIENT)))
@@ -223,7 +223,7 @@ class GroupPages:
         assert received.path is not None
         (ref,), path = refs, received.path
         looked: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
-        blobs.expected.name(refs)  # From here on nobody removes it.
+        blobs.expected.name(refs)  # Keeps the blob from being removed for BLOB_NAMED_S.
         blobs.missing(refs, lambda missing: None if looked.done() else looked.set_result(missing))
         if not await looked:
             return
@@ -232,9 +232,9 @@ class GroupPages:
             await asyncio.to_thread(put, ref, path)
         except Lost as error:
             raise Refused("worker-error", f"the input cannot be put into the leader's place: {error}") from None
-        blobs.expected.name(refs)  # That may have taken its time.
+        blobs.expected.name(refs)  # Again, since the put may have been slow.
 
-    # Its result goes out.
+    # Answer of a job.
 
     async def _answer(
         self,
@@ -247,7 +247,7 @@ class GroupPages:
         effect = await self.callers.wait_for(visit, client, job, say)
         try:
             reply = await self._reply(name, client, effect)
-        except Refused:  # A problem is an answer too: its job is over.
+        except Refused:  # An error is an answer too: the job is over.
             self.callers.written(effect)
             raise
         return reply._replace(on_sent=lambda: self.callers.written(effect))
