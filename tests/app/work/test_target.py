@@ -23,7 +23,7 @@ def program(tmp_path: Path) -> str:
 
 def test_without_a_leader_a_file_of_this_machine_runs(program: str) -> None:
     place = choose(program, HERE)
-    assert (place.leader, place.program, place.path, place.parallel) == ("", "price_it.py", program, 3)
+    assert (place.leader, place.program, place.path, place.parallel) == ("", "price_it_py", program, 3)
     assert choose(program, HERE, slots=1).parallel == 1
 
 
