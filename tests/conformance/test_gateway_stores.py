@@ -10,17 +10,17 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from wakugumi.adapters.gateway_store.interface import (
+from wakugumi.adapters.gateway_store.interface import GatewayStore
+from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
+from wakugumi.core.gateway.rows import (
     DONE,
     FAILED,
     QUEUED,
     RUNNING,
+    Content,
     GatewayJob,
-    GatewayStore,
     Totals,
 )
-from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
-from wakugumi.adapters.http.spool import Content
 from wakugumi.core.ids import JobId
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spec("G5")]

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakugumi.core.flows import Abandon, Act, ActFailed, Answered, Flow, FlowCancelled, FlowDo, Flows, Perform, Promise
+from wakugumi.core.flows import (
+    Abandon,
+    Act,
+    ActFailed,
+    Answered,
+    Deadline,
+    Flow,
+    FlowCancelled,
+    FlowDo,
+    Flows,
+    Perform,
+    Promise,
+)
 
 
 class Ask(Act[int], frozen=True):
@@ -26,7 +39,7 @@ def test_an_act_is_performed_and_its_answer_goes_on() -> None:
         heard.append(await Ask("a"))
         heard.append(await Ask("b"))
 
-    flows.start(work(), "work")
+    flows.start(work, "work")
     assert flows.run(0.0) == [Perform(1, Ask("a"))]
     flows.hear(Answered(1, 7))
     assert flows.run(0.0) == [Perform(2, Ask("b"))]
@@ -46,7 +59,7 @@ def test_a_failed_act_raises_where_it_was_awaited() -> None:
             return str(error)
         return "answered"
 
-    flow = flows.start(work(), "work")
+    flow = flows.start(work, "work")
     flows.run(0.0)
     flows.hear(ActFailed(1, OSError("no")))
     flows.run(0.0)
@@ -59,7 +72,7 @@ def test_an_answer_that_comes_twice_or_late_is_ignored() -> None:
     async def work() -> int:
         return await Ask("a") + await Ask("b")
 
-    flow = flows.start(work(), "work")
+    flow = flows.start(work, "work")
     flows.run(0.0)
     flows.hear(Answered(1, 1))
     flows.hear(Answered(1, 100))
@@ -79,7 +92,7 @@ def test_a_pause_ends_at_its_time_and_not_before() -> None:
         ended.append(seconds)
 
     for seconds in (3.0, 1.0, 2.0):
-        flows.start(work(seconds), "work")
+        flows.start(partial(work, seconds), "work")
     flows.run(10.0)
     assert flows.wake_at() == 11.0
     flows.run(11.5)
@@ -97,12 +110,12 @@ def test_all_who_wait_for_a_promise_get_its_first_value() -> None:
     async def work() -> None:
         heard.append(await promise)
 
-    flows.start(work(), "before")
-    flows.start(work(), "before")
+    flows.start(work, "before")
+    flows.start(work, "before")
     flows.run(0.0)
     promise.keep("first")
     promise.keep("second")
-    flows.start(work(), "after")
+    flows.start(work, "after")
     flows.run(0.0)
     assert heard == ["first"] * 3
 
@@ -125,7 +138,7 @@ def test_a_cancelled_flow_cleans_up_and_ends(rest: str) -> None:
             raise
         return 1
 
-    flow = flows.start(work(), "work")
+    flow = flows.start(work, "work")
     flows.run(0.0)
     flow.cancel()
     done = flows.run(0.0)
@@ -153,7 +166,7 @@ def test_a_flow_that_is_about_to_go_on_is_interrupted_as_well() -> None:
             return "interrupted"
         return "answered"
 
-    flow = flows.start(work(), "work")
+    flow = flows.start(work, "work")
     flows.run(0.0)
     flows.hear(Answered(1, 1))
     flow.interrupt(TimeoutError())
@@ -170,8 +183,23 @@ def test_a_flow_that_interrupts_itself_is_interrupted_where_it_rests_next() -> N
         me[0].cancel()
         await Ask("never performed")
 
-    me.append(flows.start(work(), "work"))
+    me.append(flows.start(work, "work"))
     assert flows.run(0.0) == []
+    assert flows.count == 0
+
+
+def test_a_flow_that_has_not_begun_begins_and_is_interrupted_where_it_first_rests() -> None:
+    flows, cleaned = Flows(0.0), []
+
+    async def work() -> None:
+        try:
+            await Ask("never performed")
+        finally:
+            cleaned.append(True)
+
+    flows.start(work, "work").cancel()
+    assert flows.run(0.0) == []
+    assert cleaned == [True]
     assert flows.count == 0
 
 
@@ -181,7 +209,7 @@ def test_an_ended_flow_is_not_interrupted() -> None:
     async def work() -> int:
         return 1
 
-    flow = flows.start(work(), "work")
+    flow = flows.start(work, "work")
     flows.run(0.0)
     flow.cancel()
     assert flows.run(0.0) == []
@@ -194,7 +222,7 @@ def test_an_unforeseen_error_of_a_flow_reaches_the_machine() -> None:
     async def work() -> None:
         raise KeyError("a bug")
 
-    flows.start(work(), "work")
+    flows.start(work, "work")
     with pytest.raises(KeyError):
         flows.run(0.0)
 
@@ -219,6 +247,51 @@ def test_cancelled_timers_do_not_stay() -> None:
     assert flows.timers < 200
 
 
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_deadline_interrupts_its_own_flow_unless_it_is_closed(closes: bool) -> None:
+    flows = Flows(0.0)
+
+    async def work() -> str:
+        deadline = Deadline(flows, 5.0, TimeoutError("late"))
+        try:
+            await Ask("a")
+            if closes:
+                deadline.close()
+            await Ask("b")
+        except TimeoutError as error:
+            return str(error)
+        finally:
+            deadline.close()
+        return "answered"
+
+    flow = flows.start(work, "work")
+    flows.run(0.0)
+    flows.hear(Answered(1, 1))
+    flows.run(4.9)
+    assert flows.wake_at() == (None if closes else 5.0)
+    flows.run(5.0)
+    flows.hear(Answered(2, 1))
+    flows.run(6.0)
+    assert flow.ended.value == ("answered" if closes else "late")
+
+
+@pytest.mark.parametrize("kept", ["before", "one", "both"])
+def test_the_first_of_several_promises_is_enough(kept: str) -> None:
+    flows = Flows(0.0)
+    one: Promise[int] = Promise(flows)
+    two: Promise[int] = Promise(flows)
+    if kept == "before":
+        two.keep(2)
+    flow = flows.start(partial(flows.first_of, one, two), "work")
+    flows.run(0.0)
+    assert flow.ended.is_kept == (kept == "before")
+    one.keep(1)
+    if kept == "both":
+        two.keep(2)
+    flows.run(0.0)
+    assert flow.ended.is_kept
+
+
 def test_a_closed_machine_ends_its_flows_where_they_rest() -> None:
     flows, cleaned = Flows(0.0), []
 
@@ -228,9 +301,9 @@ def test_a_closed_machine_ends_its_flows_where_they_rest() -> None:
         finally:
             cleaned.append(True)
 
-    flows.start(work(), "rests")
+    flows.start(work, "rests")
     flows.run(0.0)
-    flows.start(work(), "has not begun")
+    flows.start(work, "has not begun")
     flows.close()
     assert cleaned == [True]
     assert flows.count == 0
@@ -269,7 +342,7 @@ def _live_through(flows: Flows, data: st.DataObject) -> None:
     started = []
     for number in range(data.draw(st.integers(1, 6))):
         plan = data.draw(st.lists(st.integers(0, 2), max_size=5))
-        started.append(flows.start(work(str(number), plan), str(number)))
+        started.append(flows.start(partial(work, str(number), plan), str(number)))
     asked: list[int] = []
     cancelled = set()
     for _ in range(data.draw(st.integers(0, 30))):

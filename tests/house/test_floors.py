@@ -242,7 +242,7 @@ def test_what_is_allowed_is_left_alone(file: str, source: str) -> None:
 
 
 LINES_MAX = 450
-LONGER = {"wakugumi/roles/gateway/gateway.py": 561}
+LONGER: dict[str, int] = {}
 """Files that are still longer, with their lines. The list may only shrink."""
 
 

@@ -301,6 +301,20 @@ async def a_gateway(
         yield GatewayHere(port, server)
 
 
+async def sweep(gate: GatewayHere) -> None:
+    """What is old goes now."""
+    machine, ended = gate.server.gateway.machine, asyncio.Event()
+
+    async def work() -> None:
+        await machine.keeper.sweep()
+        ended.set()
+
+    machine.state.start(work, "sweep")
+    await call(gate.port, "GET", "/status/nobody")  # Any event lets the flow begin.
+    async with asyncio.timeout(DEADLINE_S):
+        await ended.wait()
+
+
 async def until_state(port: int, name: str, *states: str) -> Any:
     async with asyncio.timeout(DEADLINE_S):
         while True:

@@ -72,11 +72,12 @@ class FlowCancelled(BaseException):
 class Promise(Generic[T]):
     """A value that flows wait for. The first value counts."""
 
-    __slots__ = ("_flows", "_waiting", "is_kept", "value")
+    __slots__ = ("_calls", "_flows", "_waiting", "is_kept", "value")
 
     def __init__(self, flows: Flows) -> None:
         self._flows = flows
         self._waiting: list[Flow[Any]] = []
+        self._calls: list[Callable[[], None]] = []
         self.is_kept = False
         self.value: T
 
@@ -86,6 +87,16 @@ class Promise(Generic[T]):
             for flow in self._waiting:
                 self._flows.resume(flow, value)
             self._waiting.clear()
+            for call in self._calls:
+                call()
+            self._calls.clear()
+
+    def when_kept(self, call: Callable[[], None]) -> None:
+        """Calls back once the promise is kept; at once, if it is."""
+        if self.is_kept:
+            call()
+        else:
+            self._calls.append(call)
 
     def __await__(self) -> Generator[Promise[T], T, T]:
         return self.value if self.is_kept else (yield self)
@@ -113,14 +124,35 @@ class Timer:
             self._flows.timer_cancelled()
 
 
+class Deadline:
+    """Interrupts the flow that made it with `error`, unless it is closed before its time."""
+
+    __slots__ = ("_error", "_flow", "_flows", "_timer")
+
+    def __init__(self, flows: Flows, seconds: float, error: Exception) -> None:
+        assert flows.current is not None
+        self._flows = flows
+        self._flow = flows.current
+        self._error = error
+        self._timer = flows.call_at(flows.now + seconds, self._ring)
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+    def _ring(self) -> None:
+        self._flow.interrupt(self._error)
+
+
 class Flow(Generic[T]):
     """One flow. `ended` is kept with its result; None if it was cancelled."""
 
-    __slots__ = ("_flows", "act", "coroutine", "ended", "interruption", "name", "rests_at")
+    __slots__ = ("_flows", "act", "coroutine", "ended", "interruption", "name", "rests_at", "work")
 
-    def __init__(self, flows: Flows, coroutine: Coroutine[Any, Any, T], name: str) -> None:
+    def __init__(self, flows: Flows, work: Callable[[], Coroutine[Any, Any, T]], name: str) -> None:
         self._flows = flows
-        self.coroutine = coroutine
+        self.work = work
+        self.coroutine: Coroutine[Any, Any, T] | None = None
+        """None until the flow begins."""
         self.name = name
         self.ended: Promise[T | None] = Promise(flows)
         self.act = 0
@@ -163,15 +195,19 @@ class Flows:
         self._timers_set = 0
         self._cancelled = 0
         """Cancelled timers in the heap."""
-        self._do: list[FlowDo] = []
+        self._do: list[Any] = []
+        self._is_closed = False
+        self.current: Flow[Any] | None = None
+        """The flow that runs now."""
         self._open: dict[Flow[Any], None] = {}
         """Flows that have not ended."""
 
-    def start(self, coroutine: Coroutine[Any, Any, T], name: str) -> Flow[T]:
-        """Starts a flow; it begins in `run`."""
-        flow = Flow(self, coroutine, name)
-        self._open[flow] = None
-        self._ready.append((flow, None, None))
+    def start(self, work: Callable[[], Coroutine[Any, Any, T]], name: str) -> Flow[T]:
+        """Starts a flow; it begins in `run`. Once these flows are closed, no flow begins."""
+        flow = Flow(self, work, name)
+        if not self._is_closed:
+            self._open[flow] = None
+            self._ready.append((flow, None, None))
         return flow
 
     @property
@@ -184,6 +220,13 @@ class Flows:
         self._timers_set += 1
         heappush(self._timers, (at, self._timers_set, timer))
         return timer
+
+    async def first_of(self, *promises: Promise[Any]) -> None:
+        """Waits until one of the promises is kept."""
+        either: Promise[None] = Promise(self)
+        for promise in promises:
+            promise.when_kept(lambda: either.keep(None))
+        await either
 
     async def pause(self, seconds: float) -> None:
         over: Promise[None] = Promise(self)
@@ -204,7 +247,11 @@ class Flows:
         else:
             self._ready.append((flow, None, event.error))
 
-    def run(self, now: float) -> list[FlowDo]:
+    def emit(self, effect: object) -> None:
+        """An effect of the machine itself, in its place among the acts."""
+        self._do.append(effect)
+
+    def run(self, now: float) -> list[Any]:
         """Lets all flows go on that can, and calls all timers that are due. Returns the effects."""
         self.now = now
         self._go_on()
@@ -232,8 +279,10 @@ class Flows:
 
     def close(self) -> None:
         """Ends all flows where they rest, without a further act. For this, `finally` in a flow must not await."""
+        self._is_closed = True
         for flow in self._open:
-            flow.coroutine.close()
+            if flow.coroutine is not None:
+                flow.coroutine.close()
         self._open.clear()
         self._waiting.clear()
         self._ready.clear()
@@ -270,11 +319,15 @@ class Flows:
             self._advance(*self._ready.popleft())
 
     def _advance(self, flow: Flow[Any], value: Any, error: BaseException | None) -> None:
+        self.current = flow
         try:
-            error = flow.take_interruption() or error
-            asked = flow.coroutine.send(value) if error is None else flow.coroutine.throw(error)
+            if (coroutine := flow.coroutine) is None:
+                coroutine = flow.coroutine = flow.work()
+            else:
+                error = flow.take_interruption() or error
+            asked = coroutine.send(value) if error is None else coroutine.throw(error)
             while (error := flow.take_interruption()) is not None:
-                asked = flow.coroutine.throw(error)
+                asked = coroutine.throw(error)
         except StopIteration as end:
             del self._open[flow]
             flow.ended.keep(end.value)
@@ -290,3 +343,5 @@ class Flows:
                 flow.act = self._acts
                 self._waiting[flow.act] = flow
                 self._do.append(Perform(flow.act, asked))
+        finally:
+            self.current = None

@@ -24,6 +24,10 @@ GATEWAY_CRASHES_MAX: Final = 5
 """A job that made the gateway itself fail this often, by unforeseen errors, is given up as FAILED."""
 GATEWAY_STRANDED_S: Final = 10.0
 """An open job that is in no queue of this gateway and in no request for this long is queued again."""
+GATEWAY_TIDY_S: Final = 3.0
+"""How often rows and bytes are counted, for the quota of bodies and the metrics."""
+GATEWAY_SWEEP_S: Final = 30.0
+"""How often old jobs and files are looked for."""
 GATEWAY_EVENTS_MAX: Final = 1_000
 """Clients at once that receive a job's states as they change."""
 GATEWAY_LEASE_S: Final = 10.0

@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from wakugumi.adapters.gateway_store.interface import DONE, FAILED, QUEUED, RUNNING, GatewayJob
 from wakugumi.adapters.gateway_store.rows import COLUMNS, data_of, read_row, row_values
-from wakugumi.adapters.http.spool import Content
+from wakugumi.core.gateway.rows import DONE, FAILED, QUEUED, RUNNING, Content, GatewayJob
 from wakugumi.core.ids import JobId
 
 FULL = GatewayJob(

@@ -17,10 +17,9 @@ from uuid import uuid4
 import pytest
 
 from wakugumi.adapters.gateway_store import sqlite, sqlite_file
-from wakugumi.adapters.gateway_store.interface import GatewayJob
 from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
 from wakugumi.adapters.gateway_store.sqlite_file import FILE_NAME
-from wakugumi.adapters.http.spool import Content
+from wakugumi.core.gateway.rows import Content, GatewayJob
 from wakugumi.core.ids import JobId
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits.units import MIB
@@ -275,8 +274,8 @@ FULL_DISK = """
 import asyncio, os, pathlib, sys
 from uuid import uuid4
 from msgspec.structs import replace
-from wakugumi.adapters.gateway_store.interface import DONE, GatewayJob
-from wakugumi.adapters.http.spool import Content
+from wakugumi.core.gateway.rows import DONE, GatewayJob
+from wakugumi.core.gateway.rows import Content
 from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
 from wakugumi.core.ids import JobId
 

@@ -11,10 +11,9 @@ from uuid import uuid4
 import pytest
 
 from wakugumi.adapters.gateway_store import sqlite_file
-from wakugumi.adapters.gateway_store.interface import GatewayJob
 from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
 from wakugumi.adapters.gateway_store.sqlite_file import FILE_NAME, MIGRATIONS, VERSION, open_file
-from wakugumi.adapters.http.spool import Content
+from wakugumi.core.gateway.rows import Content, GatewayJob
 from wakugumi.core.ids import JobId
 from wakugumi.errors import ConfigError
 

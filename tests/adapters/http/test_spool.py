@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from wakugumi.adapters.http import spool as module
-from wakugumi.adapters.http.spool import Content, Spool, Spools
+from wakugumi.adapters.http.spool import Spool, Spools
+from wakugumi.core.gateway.rows import Content
 from wakugumi.core.ids import JobId
 from wakugumi.errors import Lost, Refused
 

@@ -21,8 +21,8 @@ from tests.kit.fake_group import (
 )
 from tests.kit.form import DELIMITER, FORM, FORM_TYPE, form
 
-from wakugumi.adapters.gateway_store.interface import Totals
 from wakugumi.adapters.http import request
+from wakugumi.core.gateway.rows import Totals
 
 pytestmark = pytest.mark.anyio
 

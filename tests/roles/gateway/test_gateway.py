@@ -385,7 +385,8 @@ async def test_the_same_key_goes_to_the_same_group_through_any_gateway(tmp_path:
 async def test_too_many_at_once_are_told_to_come_again(tmp_path: Path) -> None:
     async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
         group.behave = group.hold
-        gate.server.pages._submits_max = 1
+        state = gate.server.gateway.machine.state
+        state.bounds = state.bounds._replace(submits_max=1)
         first = asyncio.get_running_loop().create_task(submit(gate.port, "one"))
         await group.arrived.wait()
         heard = await submit(gate.port, "two")

@@ -23,8 +23,8 @@ from tests.kit.fake_group import (
 )
 from tests.kit.hostile_answers import ODD, answers, message
 
+from wakugumi.core.gateway import flights
 from wakugumi.limits.gateway import GATEWAY_CRASHES_MAX
-from wakugumi.roles.gateway import gateway as roles_gateway
 
 pytestmark = pytest.mark.anyio
 
@@ -198,8 +198,8 @@ async def test_an_unforeseen_failure_is_logged_and_the_job_is_forwarded_anew(
 ) -> None:
     caplog.set_level(logging.ERROR)
     async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
-        calls = gate.server.gateway.calls
-        answered = calls.answered
+        tries = gate.server.gateway.machine.tries
+        answered = tries.answered
         failures = 2
 
         def fails(name: str) -> None:
@@ -209,7 +209,7 @@ async def test_an_unforeseen_failure_is_logged_and_the_job_is_forwarded_anew(
                 raise ZeroDivisionError("nobody thought of this")
             answered(name)
 
-        monkeypatch.setattr(calls, "answered", fails)
+        monkeypatch.setattr(tries, "answered", fails)
         assert (await submit(gate.port, "monday", query="?async=1")).status == 202
         told = await until_state(gate.port, "monday", "done")
         assert len(group.dispatched) == 3
@@ -224,13 +224,13 @@ async def test_an_unforeseen_failure_is_logged_and_the_job_is_forwarded_anew(
 async def test_a_job_that_always_makes_the_gateway_fail_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(roles_gateway, "FULL_RETRY_FIRST_S", 0.001)
+    monkeypatch.setattr(flights, "FULL_RETRY_FIRST_S", 0.001)
     async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
 
         def fails(_name: str) -> None:
             raise ZeroDivisionError("nobody thought of this")
 
-        monkeypatch.setattr(gate.server.gateway.calls, "answered", fails)
+        monkeypatch.setattr(gate.server.gateway.machine.tries, "answered", fails)
         assert (await submit(gate.port, "monday", query="?async=1")).status == 202
         told = await until_state(gate.port, "monday", "failed")
         assert (told["reason"], len(group.dispatched)) == ("worker-error", GATEWAY_CRASHES_MAX)

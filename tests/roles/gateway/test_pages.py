@@ -28,13 +28,13 @@ from tests.kit.fake_group import (
     left_on_disk,
     submit,
     submit_until_taken,
+    sweep,
     until_state,
 )
 from tests.kit.form import FORM, form
 
 from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
 from wakugumi.core.ids import job_id_from_name
-from wakugumi.roles.gateway.housekeeping import Housekeeper
 
 pytestmark = pytest.mark.anyio
 
@@ -216,33 +216,19 @@ async def test_a_running_job_is_cancelled_at_its_group_through_any_gateway(tmp_p
 
 
 @asynccontextmanager
-async def a_dying_gateway(
-    folder: Path, groups: list[FakeGroup], monkeypatch: pytest.MonkeyPatch, **more: Any
-) -> AsyncIterator[GatewayHere]:
+async def a_dying_gateway(folder: Path, groups: list[FakeGroup], **more: Any) -> AsyncIterator[GatewayHere]:
     """It does not take leave: its lease runs out, and no row is put in order."""
-
-    async def nothing(_self: object, *_: object) -> None:
-        return None
-
     async with a_gateway(folder, groups, lease_s=0.6, **more) as gate:
         yield gate
-        gate.server.gateway.is_stopping = True
-        with monkeypatch.context() as patch:
-            patch.setattr(type(gate.server.gateway), "_abandon", nothing)
-            patch.setattr(Housekeeper, "close", lambda keeper: keeper._tasks.close())
-            for flight in list(gate.server.gateway.flights.values()):
-                await gate.server.gateway.give_up(flight)
-            await gate.server.gateway.close()
-            await gate.server.keeper.close()
-        gate.server.keeper.close = nothing.__get__(None, object)  # type: ignore[method-assign]
+        await gate.server.gateway.end()
 
 
 @pytest.mark.spec("G5")
-async def test_another_gateway_finishes_what_a_dead_one_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_another_gateway_finishes_what_a_dead_one_had(tmp_path: Path) -> None:
     async with groups_of("a", "b") as both, a_gateway(tmp_path, both, lease_s=0.6) as heir:
         for group in both:
             group.behave = group.hold
-        async with a_dying_gateway(tmp_path, both, monkeypatch) as gate:
+        async with a_dying_gateway(tmp_path, both) as gate:
             for number in range(5):
                 size = 400_000 if number % 2 else 10
                 assert (await submit(gate.port, f"job{number}", b"x" * size, query="?async=1")).status == 202
@@ -253,22 +239,20 @@ async def test_another_gateway_finishes_what_a_dead_one_had(tmp_path: Path, monk
         for number in range(5):
             told = await until_state(heir.port, f"job{number}", "done")
             assert told["group"] == where[f"job{number}"].name, "it is asked for where it ran"
-        assert heir.server.keeper.taken_over == 5
+        assert heir.server.gateway.keeper.taken_over == 5
         await eventually(lambda: left_on_disk(tmp_path) == [])
 
 
-async def test_who_waited_at_a_dead_gateway_sends_it_again_to_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_waited_at_a_dead_gateway_sends_it_again_to_another(tmp_path: Path) -> None:
     async with groups_of("a") as [group]:
         group.behave = group.hold
-        async with a_dying_gateway(tmp_path, [group], monkeypatch) as gate, Caller(gate.port) as caller:
+        async with a_dying_gateway(tmp_path, [group]) as gate, Caller(gate.port) as caller:
             await caller.head("POST", "/submit/monday", FORM, f"Content-Length: {len(form(b'1'))}")
             await caller.say(form(b"1"))
             await group.arrived.wait()
         group.open.set()
         async with a_gateway(tmp_path, [group]) as heir:
-            assert (await submit(heir.port, "monday")).body == b"PK by a"
+            assert (await submit(heir.port, "monday", b"1")).body == b"PK by a"
 
 
 async def test_a_gateway_that_ends_in_order_leaves_its_jobs_to_the_next_at_once(tmp_path: Path) -> None:
@@ -289,11 +273,13 @@ async def test_answers_are_kept_for_their_time_and_their_bytes(tmp_path: Path) -
             await submit(gate.port, f"job{number}")
             await until_state(gate.port, f"job{number}", "done")
         assert len(left_on_disk(tmp_path)) == 4
-        await gate.server.keeper.sweep()
+        await sweep(gate)
         assert len(left_on_disk(tmp_path)) == 2
         states = [(await call(gate.port, "GET", f"/status/job{number}")).status for number in range(4)]
         assert states == [404, 404, 200, 200]
-        await Housekeeper(gate.server.gateway, kept_s=0.0).sweep()
+        state = gate.server.gateway.machine.state
+        state.bounds = state.bounds._replace(kept_s=0.0)
+        await sweep(gate)
         assert left_on_disk(tmp_path) == []
 
 
@@ -308,7 +294,7 @@ async def test_a_file_that_no_row_names_goes_and_one_that_is_named_stays(tmp_pat
         (contents / stray).write_bytes(b"left by a crash")
         for name in (named, stray):
             os.utime(contents / name, (0, 0))
-        await gate.server.keeper.sweep()
+        await sweep(gate)
         assert left_on_disk(tmp_path) == [named]
 
 

@@ -1,6 +1,4 @@
-"""Which state do several gateways share? One row per job, in a store behind this interface.
-
-    queued ──► running(group) ──► done | failed          a failed job that is submitted again gets a new row
+"""Where are the rows that several gateways share (`core/gateway/rows.py`)? In a store behind this interface.
 
 Three rules make a store, whatever it is built on. A row is changed only with its version known (compare-and-set), so
 the first accepted result wins. A row belongs to its owner as long as that gateway's lease holds, by a clock of the
@@ -12,79 +10,10 @@ names them. Every store must pass `tests/conformance/test_gateway_stores.py`.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Protocol
+from typing import Protocol
 
-import msgspec
-
-from wakugumi.adapters.http.spool import Content
+from wakugumi.core.gateway.rows import GatewayJob, OpenJob, Totals
 from wakugumi.core.ids import JobId
-
-QUEUED: Final = "queued"
-RUNNING: Final = "running"
-DONE: Final = "done"
-FAILED: Final = "failed"
-
-
-class GatewayJob(msgspec.Struct, frozen=True):
-    """All that gateways know of a job."""
-
-    job: JobId
-    name: str
-    """The id as its first client wrote it."""
-    owner: str
-    """The gateway that forwards the job."""
-    state: str = QUEUED
-    group: str = ""
-    """The group of the job now, or last."""
-    is_async: bool = False
-    """The job was accepted for good: a gateway that takes it over forwards it."""
-    key: str = ""
-    """The key by which a group is chosen, where the choice is by hash; empty: the name."""
-    query: str = ""
-    headers: dict[str, str] = {}
-    """Headers for the group."""
-    body: Content | None = None
-    tries: int = 0
-    status: int = 0
-    """HTTP status of the answer, once there is one."""
-    head: dict[str, str] = {}
-    """Headers of the answer; of a problem its code, detail and hint."""
-    answer: Content | None = None
-    """None for a problem."""
-    version: int = 0
-    """0: the row is not in the store yet."""
-    accepted_at: float = 0.0
-    changed_at: float = 0.0
-    """By the clock of the store, which sets `accepted_at` and `changed_at`."""
-    request: str = ""
-    """The digest of the request. Empty while its body is being received, and in rows of older versions."""
-
-    @property
-    def is_final(self) -> bool:
-        return self.state in {DONE, FAILED}
-
-    @property
-    def files(self) -> set[str]:
-        return {content.file for content in (self.body, self.answer) if content is not None and content.file}
-
-
-class Totals(NamedTuple):
-    """Numbers of rows and bytes in the store."""
-
-    queued: int = 0
-    running: int = 0
-    ended: int = 0
-    ended_bytes: int = 0
-    """Bytes of the answers of ended jobs, in rows and in files."""
-    open_bytes: int = 0
-    """Bytes of the bodies of open jobs, in rows and in files."""
-
-
-class OpenJob(NamedTuple):
-    """A job that is not final, with its place in the order of all open jobs."""
-
-    accepted_at: float
-    job: JobId
 
 
 class GatewayStore(Protocol):

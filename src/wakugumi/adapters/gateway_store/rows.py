@@ -6,8 +6,7 @@ from typing import Final
 
 import msgspec
 
-from wakugumi.adapters.gateway_store.interface import DONE, FAILED, QUEUED, RUNNING, GatewayJob
-from wakugumi.adapters.http.spool import Content
+from wakugumi.core.gateway.rows import DONE, FAILED, QUEUED, RUNNING, Content, GatewayJob
 from wakugumi.core.ids import JobId
 
 COLUMNS: Final = "id, version, state, owner, accepted_at, changed_at, told"

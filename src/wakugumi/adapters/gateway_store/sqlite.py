@@ -26,7 +26,6 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from wakugumi.adapters.gateway_store.interface import GatewayJob, OpenJob, Totals
 from wakugumi.adapters.gateway_store.rows import COLUMNS, data_of, read_row, row_values
 from wakugumi.adapters.gateway_store.sqlite_file import FILE_NAME, open_file
 from wakugumi.adapters.journal.disk_reserve import DiskRoom
@@ -34,6 +33,7 @@ from wakugumi.adapters.journal.file import BUSY_TIMEOUT_S, SQL_ERRORS, file_use,
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.loop.threads import beside
 from wakugumi.adapters.programs.linux import boot_id
+from wakugumi.core.gateway.rows import GatewayJob, OpenJob, Totals
 from wakugumi.core.ids import JobId
 from wakugumi.errors import Refused
 from wakugumi.limits.units import MIB

@@ -56,6 +56,10 @@ class HttpAnswer:
                 return
             yield piece
 
+    def close(self) -> None:
+        """Gives the connection back, if the answer was read to its end; otherwise the connection ends."""
+        self._response.release() if self._response.content.at_eof() else self._response.close()
+
     async def read(self, bytes_max: int) -> bytes:
         """All of a small body; of a larger one the beginning. Raises Lost."""
         data = bytearray()
@@ -93,8 +97,24 @@ class HttpClient:
         body: bytes | AsyncIterator[bytes] | None = None,
         silence_s: float | None = None,
     ) -> AsyncIterator[HttpAnswer]:
-        """Sends a request, and returns the head of the answer. `silence_s` is how long the other side may be silent,
-        also while it works; None: without limit. Raises Lost."""
+        """As `send`, and closes the answer."""
+        answer = await self.send(method, url, headers=headers, body=body, silence_s=silence_s)
+        try:
+            yield answer
+        finally:
+            answer.close()
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | AsyncIterator[bytes] | None = None,
+        silence_s: float | None = None,
+    ) -> HttpAnswer:
+        """Sends a request, and returns the head of the answer, which must be closed. `silence_s` is how long the other
+        side may be silent, also while it works; None: without limit. Raises Lost."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s, sock_read=silence_s)
         try:
             response = await self._session.request(
@@ -110,10 +130,7 @@ class HttpClient:
             raise Lost(f"{url} did not answer in time", "slow") from None
         except (aiohttp.ClientError, OSError) as error:
             raise Lost(f"{url} ended without an answer: {error}", "dead") from None
-        try:
-            yield HttpAnswer(response, url)
-        finally:
-            response.release() if response.content.at_eof() else response.close()
+        return HttpAnswer(response, url)
 
     async def close(self) -> None:
         await self._session.close()

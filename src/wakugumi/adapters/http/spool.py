@@ -22,9 +22,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
-import msgspec
-
 from wakugumi.adapters.files import READ, free_on_disk, write_all
+from wakugumi.core.gateway.rows import Content
 from wakugumi.core.ids import JobId
 from wakugumi.errors import ConfigError, Lost, Refused
 from wakugumi.limits.gateway import GATEWAY_BODY_BYTES_MAX, SPOOL_MEMORY_BYTES
@@ -41,14 +40,6 @@ NAMELESS: Final = getattr(os, "O_TMPFILE", 0)
 _TEMPORARY: Final = "tmp-"
 """Prefix where a file system has no files without names: such files are removed when they are a day old."""
 _TEMPORARY_S: Final = 86_400.0
-
-
-class Content(msgspec.Struct, frozen=True):
-    """A body or an answer: in the row itself, or the name of a file."""
-
-    size: int
-    data: bytes | None = None
-    file: str = ""
 
 
 class Spools:
@@ -116,7 +107,9 @@ class Spools:
         except OSError as error:
             raise _refused(error) from None
         except asyncio.CancelledError:
-            await asyncio.wait([working])
+            while not working.done():  # However often it is cancelled.
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([working])
             raise
 
     def close(self) -> None:
@@ -215,9 +208,14 @@ class Spool:
         await self._spools.beside(link)
         return Content(self.size, None, name)
 
-    def share(self) -> None:
-        """Adds a user, which must call `close`."""
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """A close meanwhile waits for the end of this use."""
         self._users += 1
+        try:
+            yield
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Removes a user."""

@@ -142,6 +142,10 @@ class Groups:
             return False
         return any(not other.is_gone and other.said.limit > 0 for other in self._health.values())
 
+    def ours(self, name: str) -> int:
+        """Jobs of this gateway at the group."""
+        return self._health[name].ours
+
     def capacity(self) -> Capacity:
         """The sum of all groups that are not gone."""
         there = [health.said for health in self._health.values() if not health.is_gone]

@@ -13,6 +13,7 @@ from typing import Final
 
 from wakugumi.adapters.http.page import HttpRequest
 from wakugumi.adapters.http.upload import FileForm, too_large
+from wakugumi.core.gateway.rows import DIGEST_FORM
 from wakugumi.errors import bad_request
 from wakugumi.limits.runner import JOB_TIMEOUT_S
 from wakugumi.limits.units import MIB
@@ -69,10 +70,6 @@ def job_s_of(query: str) -> float:
         return timeout_s * (1 + int(percent_decoded(said.get("retries", "")) or 0))
     except ValueError:  # The group will refuse the bad value.
         return JOB_TIMEOUT_S
-
-
-DIGEST_FORM: Final = "2:"
-"""Prefix of a row's digest. Digests without it included the subject: such rows are matched by their id alone."""
 
 
 class Seen:

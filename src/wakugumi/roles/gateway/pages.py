@@ -6,80 +6,56 @@
     GET    /events/{job}     each state as it changes, as server-sent events
     DELETE /jobs/{job}       cancels the job
 
-A known job is answered once the body has shown that it is the same request; at once, if the row has no digest.
+The machine decides (`core/gateway/requests.py`); here its answers become replies.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import math
 import re
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import msgspec
 
-from wakugumi.adapters.gateway_store.interface import DONE, RUNNING, GatewayJob
 from wakugumi.adapters.http.page import HttpRefusal, HttpRequest, PageRoute, Reply, Stream
-from wakugumi.adapters.http.spool import Content, Spool
-from wakugumi.adapters.loop.tasks import Tasks
-from wakugumi.core.ids import JobId
-from wakugumi.core.metric_table import GATEWAY_BUSY
-from wakugumi.core.metrics import Counter
-from wakugumi.errors import Lost, Refused
-from wakugumi.limits.gateway import (
-    GATEWAY_BODY_BYTES_MAX,
-    GATEWAY_EVENTS_MAX,
-    GATEWAY_QUEUE_MAX,
-    GATEWAY_RETRY_AFTER_S,
-    GATEWAY_SUBMITS_MAX,
+from wakugumi.core.gateway.events import (
+    Answer,
+    JobAccepted,
+    JobAsked,
+    JobCancelled,
+    JobSubmitted,
+    KnownRow,
+    OpenedAnswer,
 )
-from wakugumi.limits.wire import HEARTBEAT_S
-from wakugumi.roles.gateway.form import ASYNC, Seen, form_pieces, headers_for_group, query_for_group, wants_async
-from wakugumi.roles.gateway.forward import NoGroup, Problem
-from wakugumi.roles.gateway.gateway import Flight, FlightGone, ForwardAnswer, Gateway, Outcome, check_same, outcome_of
+from wakugumi.core.gateway.outcomes import NoGroup, Problem
+from wakugumi.core.gateway.rows import GatewayJob
+from wakugumi.errors import CODES, Lost, Refused
+from wakugumi.limits.gateway import GATEWAY_BODY_BYTES_MAX, GATEWAY_RETRY_AFTER_S
+from wakugumi.roles.gateway.form import (
+    ASYNC,
+    Seen,
+    form_pieces,
+    headers_for_group,
+    job_s_of,
+    query_for_group,
+    wants_async,
+)
+from wakugumi.roles.gateway.gateway import Ended, Gateway, GatewayRequest
 from wakugumi.roles.http.job_request import JobForm, job_of
-
-log = logging.getLogger("wakugumi.gateway")
 
 _JSON: Final = "application/json"
 _ZIP: Final = "application/zip"
 _EXIT_CODE: Final = re.compile("-?[0-9]{1,9}")
-_LOOK_FIRST_S: Final = 0.01
-_LOOK_MAX_S: Final = 0.25
-"""Pause between two looks at a row of another gateway while a request waits for it: short at first, then longer."""
 _RETRY_AFTER: Final = {"Retry-After": f"{GATEWAY_RETRY_AFTER_S:.0f}"}
 
 
 class GatewayPages:
     """The pages of one gateway."""
 
-    def __init__(
-        self,
-        gateway: Gateway,
-        *,
-        body_bytes_max: int = GATEWAY_BODY_BYTES_MAX,
-        submits_max: int = GATEWAY_SUBMITS_MAX,
-        heartbeat_s: float = HEARTBEAT_S,
-    ) -> None:
+    def __init__(self, gateway: Gateway, *, body_bytes_max: int = GATEWAY_BODY_BYTES_MAX) -> None:
         self._gateway = gateway
         self._body_bytes_max = body_bytes_max
-        self._submits_max = submits_max
-        self._heartbeat_s = heartbeat_s
-        self._tasks = Tasks()
-        self._waiting: dict[asyncio.Future[Outcome], HttpRequest] = {}
-        """Requests that wait for an outcome."""
-        self.submits = 0
-        """Submissions under way."""
-        self.idle = asyncio.Event()
-        """Set while no submission is under way."""
-        self.idle.set()
-        self.events = 0
-        """Clients that receive events."""
-        self.busy = Counter(GATEWAY_BUSY)
 
     def pages(self) -> list[PageRoute]:
         return [
@@ -90,276 +66,111 @@ class GatewayPages:
             PageRoute("DELETE", "/jobs/", self.cancel),
         ]
 
-    def start(self, look_s: float) -> None:
-        self._tasks.start_loop(partial(self._look_often, look_s), name="look who left")
+    @property
+    def submits(self) -> int:
+        """Submissions under way."""
+        return self._gateway.machine.requests.submits
 
-    async def close(self) -> None:
-        await self._tasks.close()
+    @property
+    def events(self) -> int:
+        """Clients that receive events."""
+        return self._gateway.machine.requests.watchers
 
     async def submit(self, visit: HttpRequest) -> Reply:
         name, job = job_of(visit)
         form = JobForm.of(visit, also=(ASYNC,))
         is_async = wants_async(visit)
-        row = await self._gateway.store.get(job)
-        if row is not None and not row.request and (reply := await self._known_reply(row, is_async)) is not None:
-            return reply
-        new = GatewayJob(
-            job=job,
-            name=name,
-            owner=self._gateway.owner,
-            is_async=is_async,
-            key=form.fields.get("key", ""),
-            query=query_for_group(visit),
-            headers=headers_for_group(visit),
+        query = query_for_group(visit)
+        request = self._gateway.request(visit)
+        asked = JobSubmitted(
+            request.number,
+            job,
+            name,
+            is_async,
+            form.fields.get("key", ""),
+            query,
+            headers_for_group(visit),
+            job_s_of(query),
+            visit.content_length,
+            self._gateway.store.is_short,
         )
-        if self._gateway.store.is_short and (row is None or row.state != DONE):
-            self.busy.add("disk-full")
-            raise Refused(
-                "disk-full", "there is hardly any room on the gateway's disk", "free room on it (--state DIR)"
-            )
-        with self._seat(), self._gateway.quota.receiving() as receiving:
-            spool = self._gateway.spools.new(self._body_bytes_max)
-            try:
-                seen = Seen(form)
-                coming = form_pieces(visit, self._body_bytes_max, seen)
-                if is_async:
-                    coming = receiving.pieces(coming, visit.content_length)
-                is_whole = await spool.begin(coming)
-                if not is_whole and (is_async or (row is not None and row.request)):
-                    await spool.fill(coming)
-                    is_whole = True
-                if row is not None and is_whole:
-                    check_same(row, seen.digest)
-                    if (reply := await self._known_reply(row, is_async)) is not None:
-                        return reply
-                new = msgspec.structs.replace(new, request=seen.digest)
-                if not is_async:
-                    return await self._wait(visit, new, spool, None if is_whole else coming, seen)
-                if len(self._gateway.queue) >= GATEWAY_QUEUE_MAX:
-                    self.busy.add("full")
-                    raise HttpRefusal(503, "full", f"{GATEWAY_QUEUE_MAX} jobs wait here", _RETRY_AFTER)
-                body = await spool.keep(job)
-                try:
-                    return _accepted(await self._gateway.accept(msgspec.structs.replace(new, body=body), receiving))
-                except BaseException:
-                    await self._take_back(job, body)
-                    raise
-            finally:
-                spool.close()
-
-    async def _known_reply(self, row: GatewayJob, is_async: bool) -> Reply | None:
-        """The immediate reply for a job that is done."""
-        if row.state != DONE:
-            return None
-        return _accepted(row) if is_async else await self._kept(row)
+        seen = Seen(form)
+        self._gateway.receive(request, form_pieces(visit, self._body_bytes_max, seen), seen, is_async=is_async)
+        return await self._reply(request, asked)
 
     async def status(self, visit: HttpRequest) -> Reply:
-        row = await self._known(visit)
-        return Reply(200, msgspec.json.encode(told(row)), _JSON, {"Cache-Control": "no-store"})
+        return await self._ask(visit, "status")
 
     async def result(self, visit: HttpRequest) -> Reply:
-        row = await self._known(visit, contents=True)
-        if row.answer is None:
-            why = f"failed: {row.head.get('detail', '')}" if row.is_final else f"is {row.state}"
-            raise Refused("no-result", f"the job {row.name} {why}")
-        if (kept := await self._kept(row)) is None:
-            raise Refused("no-result", f"the answer of the job {row.name} is gone from the disk", "send it again")
-        return kept
-
-    async def watch(self, visit: HttpRequest) -> Reply:
-        row = await self._known(visit)
-        if self.events >= GATEWAY_EVENTS_MAX:
-            raise HttpRefusal(
-                503, "busy", f"{GATEWAY_EVENTS_MAX} clients receive events already", _RETRY_AFTER, "ask /status"
-            )
-        headers = {"Cache-Control": "no-store"}
-        return Reply(200, Stream(None, self._events(row)), "text/event-stream", headers)
+        return await self._ask(visit, "result")
 
     async def cancel(self, visit: HttpRequest) -> Reply:
-        row = await self._known(visit)
-        done = {"cancelled": await self._gateway.cancel(row)}
-        return Reply(202, msgspec.json.encode(done), _JSON)
+        return await self._ask(visit, "cancel")
 
-    @contextmanager
-    def _seat(self) -> Iterator[None]:
-        if self._gateway.is_stopping:
-            self.busy.add("stopping")
-            raise HttpRefusal(503, "stopping", "this gateway is shutting down", _RETRY_AFTER, "ask another one")
-        if self.submits >= self._submits_max:
-            self.busy.add("busy")
-            text = f"{self._submits_max} submissions are served already"
-            raise HttpRefusal(503, "busy", text, _RETRY_AFTER, "come again, or ask another gateway")
-        self.submits += 1
-        self.idle.clear()
-        try:
-            yield
-        finally:
-            self.submits -= 1
-            if self.submits == 0:
-                self.idle.set()
-
-    async def _wait(
-        self, visit: HttpRequest, new: GatewayJob, spool: Spool, coming: AsyncIterator[bytes] | None, seen: Seen
-    ) -> Reply:
-        """Waits for the outcome of the job, forwarded by this gateway or another. `coming` is the rest of the body:
-        receiving goes on until there is a reply, from one flight to the next. Raises Refused if the id turns out to be
-        of another request."""
-        gateway = self._gateway
-        filling: asyncio.Task[None] | None = None
-        pause_s = 0.0
-        try:
-            while True:
-                is_ours = False
-                if (flight := gateway.flights.get(new.job)) is None:
-                    order = gateway.calls.order(new.key or new.name)
-                    if not order:
-                        self.busy.add("no-group")
-                        raise HttpRefusal(503, "no-group", "every group is gone", _RETRY_AFTER)
-                    first = msgspec.structs.replace(new, state=RUNNING, group=order[0], tries=1)
-                    size = spool.size if spool.is_whole else visit.content_length
-                    entered = await gateway.enter(first, spool, size, lambda: seen.digest)
-                    if isinstance(entered, GatewayJob):
-                        outcome = outcome_of(entered) if entered.is_final else await self._settled(visit, entered)
-                    else:
-                        if filling is None and coming is not None:
-                            filling = self._tasks.start(spool.fill(coming), name="receive", quiet=True)
-                        is_ours = True
-                        outcome = await self._flown(visit, entered, filling)
-                else:
-                    outcome = await self._told(visit, flight)
-                if not is_ours and isinstance(outcome, ForwardAnswer | Problem):
-                    if coming is not None and not spool.is_whole:
-                        await (spool.fill(coming) if filling is None else filling)
-                    if (row := await gateway.store.get(new.job, contents=False)) is not None:
-                        check_same(row, seen.digest)
-                if (reply := await self._reply(new.job, outcome)) is not None:
-                    return reply
-                await asyncio.sleep(pause_s)
-                pause_s = min(max(2 * pause_s, _LOOK_FIRST_S), _LOOK_MAX_S)
-        finally:
-            if filling is not None:
-                filling.cancel()
-                await asyncio.gather(filling, return_exceptions=True)
-
-    async def _flown(self, visit: HttpRequest, flight: Flight, filling: asyncio.Task[None] | None) -> Outcome:
-        """The outcome of a flight whose body may still be on its way. The outcome may come first; then the rest of the
-        body is not needed."""
-        if filling is not None:
-            either: list[asyncio.Future[Any]] = [filling, flight.told]
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if filling.done() and filling.exception() is not None:
-                await self._gateway.give_up(flight)
-                filling.result()
-            if filling.done():
-                await self._gateway.received(flight)
-        return await self._told(visit, flight)
-
-    async def _told(self, visit: HttpRequest, flight: Flight) -> Outcome:
-        """Raises Lost when the client has left: its seat is free, and the flight goes on."""
-        if flight.told.done():
-            return flight.told.result()
-        waiter: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        flight.waiters.add(waiter)
-        self._waiting[waiter] = visit
-        try:
-            return await waiter
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if waiter.cancelled() and task is not None and not task.cancelling():
-                raise Lost("the caller left", "dead") from None
-            raise
-        finally:
-            del self._waiting[waiter]
-            flight.waiters.discard(waiter)
-
-    async def _look_often(self, look_s: float) -> None:
-        while True:
-            await asyncio.sleep(look_s)
-            for waiter, visit in list(self._waiting.items()):
-                if visit.is_gone:
-                    waiter.cancel()
-
-    async def _settled(self, visit: HttpRequest, row: GatewayJob) -> Outcome:
-        """The outcome of a job of another gateway, or of one that waits here for its turn."""
-        pause_s = _LOOK_FIRST_S
-        gateway = self._gateway
-        while True:
-            if (flight := gateway.flights.get(row.job)) is not None:
-                return await self._told(visit, flight)
-            found = await gateway.store.get(row.job, contents=False)
-            if found is None or found.is_final or await gateway.is_forsaken(found):
-                whole = await gateway.store.get(row.job)
-                return FlightGone() if whole is None else outcome_of(whole)
-            if visit.is_gone:
-                raise Lost("the caller left", "dead")
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LOOK_MAX_S)
-
-    async def _reply(self, job: JobId, outcome: Outcome) -> Reply | None:
-        """None: the request begins anew. Raises HttpRefusal."""
-        match outcome:
-            case ForwardAnswer(status, head, size, body):
-                try:
-                    if isinstance(body, Content):
-                        return _answer(status, head, self._gateway.spools.open(body), body.size)
-                    return _answer(status, head, body.pieces(), size)
-                except Lost:  # The answer is kept now, or broke off before this request; or its file is gone.
-                    row = await self._gateway.store.get(job)
-                    return None if row is None or row.answer is None else await self._kept(row)
-            case Problem(status, code, detail, hint):
-                headers = _RETRY_AFTER if status == 503 else {}
-                raise HttpRefusal(status, code, detail, dict(headers), hint)
-            case NoGroup(detail, again_s):
-                self.busy.add("no-group")
-                raise HttpRefusal(503, "no-group", detail, {"Retry-After": f"{math.ceil(again_s)}"})
-            case FlightGone():
-                return None
-
-    async def _kept(self, row: GatewayJob) -> Reply | None:
-        """None if the answer's file is gone. Then the row is removed as well."""
-        assert row.answer is not None
-        try:
-            return _answer(row.status, row.head, self._gateway.spools.open(row.answer), row.answer.size)
-        except Lost as error:
-            log.warning("answer gone, row removed job=%s: %s", row.name, error)
-            await self._gateway.store.remove(row)
-            return None
-
-    async def _known(self, visit: HttpRequest, *, contents: bool = False) -> GatewayJob:
+    async def watch(self, visit: HttpRequest) -> Reply:
         name, job = job_of(visit)
-        row = await self._gateway.store.get(job, contents=contents)
-        if row is None:
-            raise Refused("unknown-job", f"no gateway knows the job {name}", "send it to /submit")
-        return row
+        request = self._gateway.request(visit)
+        self._gateway.post(request, JobAsked(request.number, job, name, "events"))
+        states = self._states(request)
+        first = await anext(states)  # A refusal is answered before any event.
+        return Reply(200, Stream(None, _events(first, states)), "text/event-stream", {"Cache-Control": "no-store"})
 
-    async def _take_back(self, job: JobId, body: Content) -> None:
-        """The job was not accepted. If its row names the body nevertheless, the body is kept."""
-        if body.file:
-            row = await self._gateway.store.get(job)
-            if row is None or body.file not in row.files:
-                self._gateway.spools.remove(body.file)
+    async def _ask(self, visit: HttpRequest, question: str) -> Reply:
+        name, job = job_of(visit)
+        request = self._gateway.request(visit)
+        return await self._reply(request, JobAsked(request.number, job, name, question))
 
-    async def _events(self, row: GatewayJob) -> AsyncIterator[bytes]:
-        clock = asyncio.get_running_loop().time
-        self.events += 1
+    async def _reply(self, request: GatewayRequest, asked: JobSubmitted | JobAsked) -> Reply:
+        """Raises HttpRefusal, or Lost if the client has left."""
+        self._gateway.post(request, asked)
         try:
-            said: tuple[str, str] | None = None
-            spoke_at, pause_s = clock(), _LOOK_FIRST_S
-            found: GatewayJob | None = row
-            while found is not None:
-                if (now := (found.state, found.group)) != said:
-                    said, spoke_at, pause_s = now, clock(), _LOOK_FIRST_S
-                    yield b"event: state\ndata: " + msgspec.json.encode(told(found)) + b"\n\n"
-                    if found.is_final:
-                        return
-                elif clock() - spoke_at >= self._heartbeat_s:
-                    spoke_at = clock()
-                    yield b": still here\n\n"
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _LOOK_MAX_S)
-                found = await self._gateway.store.get(row.job, contents=False)
+            return _reply_of(await self._gateway.answer(request), request)
+        except HttpRefusal:
+            raise
+        except Refused as no:
+            status = CODES[no.code].http_status
+            headers = _RETRY_AFTER if status == 503 else {}
+            raise HttpRefusal(status, no.code, no.message, dict(headers), no.hint) from None
+
+    async def _states(self, request: GatewayRequest) -> AsyncIterator[GatewayJob | None]:
+        """States of the job, and None where nothing has changed for a while. Raises Refused."""
+        states = request.states
+        try:
+            while not isinstance(state := await states.get(), Ended):
+                yield state
+                states.task_done()
+            await self._gateway.answer(request)
         finally:
-            self.events -= 1
+            self._gateway.give_up(request)
+
+
+async def _events(first: GatewayJob | None, states: AsyncIterator[GatewayJob | None]) -> AsyncIterator[bytes]:
+    yield _event(first)
+    async for row in states:
+        yield _event(row)
+
+
+def _event(row: GatewayJob | None) -> bytes:
+    return b": still here\n\n" if row is None else b"event: state\ndata: " + msgspec.json.encode(told(row)) + b"\n\n"
+
+
+def _reply_of(answer: Answer, request: GatewayRequest) -> Reply:
+    """Raises HttpRefusal."""
+    match answer:
+        case OpenedAnswer(status, head, size):
+            return _answer(status, head, request.reader, size)
+        case JobAccepted(row):
+            return _accepted(row)
+        case KnownRow(row):
+            return Reply(200, msgspec.json.encode(told(row)), _JSON, {"Cache-Control": "no-store"})
+        case JobCancelled(is_cancelled):
+            return Reply(202, msgspec.json.encode({"cancelled": is_cancelled}), _JSON)
+        case Problem(status, code, detail, hint):
+            raise HttpRefusal(status, code, detail, dict(_RETRY_AFTER) if status == 503 else {}, hint)
+        case NoGroup(detail, again_s):
+            raise HttpRefusal(503, "no-group", detail, {"Retry-After": f"{math.ceil(again_s)}"})
+        case _:
+            raise Lost("the request was given up", "dead")
 
 
 def told(row: GatewayJob) -> dict[str, Any]:

@@ -24,11 +24,9 @@ from wakugumi.adapters.http.spool import Spools
 from wakugumi.adapters.port.port import HttpListener, listen_http
 from wakugumi.core import metric_table as table
 from wakugumi.core.gateway.groups import Groups
+from wakugumi.core.gateway.state import GatewayBounds
 from wakugumi.core.metrics import Family
-from wakugumi.roles.gateway.body_quota import BodyQuota
 from wakugumi.roles.gateway.gateway import Gateway
-from wakugumi.roles.gateway.group_calls import GroupCalls
-from wakugumi.roles.gateway.housekeeping import Housekeeper
 from wakugumi.roles.gateway.pages import GatewayPages
 from wakugumi.roles.gateway.settings import GatewaySettings
 from wakugumi.roles.http.openapi import document
@@ -43,7 +41,6 @@ class GatewayServer:
     """One gateway, while it is entered."""
 
     gateway: Gateway
-    keeper: Housekeeper
     pages: GatewayPages
 
     def __init__(self, settings: GatewaySettings) -> None:
@@ -61,34 +58,34 @@ class GatewayServer:
             parts.push_async_callback(store.close)
             spools = Spools(settings.state / "contents")
             parts.callback(spools.close)
-            calls = GroupCalls(
-                self._groups,
+            bounds = GatewayBounds(
                 poll_s=settings.poll_s,
                 answer_s=settings.answer_s,
                 try_s=settings.try_s,
                 silence_s=settings.silence_s,
+                look_s=settings.look_s,
+                lease_s=settings.lease_s,
+                kept_s=settings.kept_s,
+                kept_bytes=settings.kept_bytes,
+                heartbeat_s=settings.heartbeat_s,
             )
-            parts.push_async_callback(calls.close)
-            owner = f"{os.getpid()}-{secrets.token_hex(8)}"
-            self.gateway = Gateway(owner, store, spools, calls, BodyQuota(settings.queue_bytes))
-            self.keeper = Housekeeper(
-                self.gateway, lease_s=settings.lease_s, kept_s=settings.kept_s, kept_bytes=settings.kept_bytes
+            self.gateway = Gateway(
+                f"{os.getpid()}-{secrets.token_hex(8)}",
+                store,
+                spools,
+                self._groups,
+                bounds,
+                queue_bytes=settings.queue_bytes,
+                body_bytes_max=settings.body_bytes_max,
             )
-            self.pages = GatewayPages(
-                self.gateway, body_bytes_max=settings.body_bytes_max, heartbeat_s=settings.heartbeat_s
-            )
-            calls.start()
-            parts.push_async_callback(self.keeper.close)
-            parts.push_async_callback(self.gateway.close)
-            await self.keeper.start()
-            self.gateway.start(settings.look_s)
-            parts.push_async_callback(self.pages.close)
-            self.pages.start(settings.look_s)
+            await self.gateway.start()
+            parts.push_async_callback(self.gateway.leave)
+            self.pages = GatewayPages(self.gateway, body_bytes_max=settings.body_bytes_max)
             self._parts = parts.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.gateway.is_stopping = True
+        self.gateway.stop()
         if self._listener is not None:
             await self._listener.close()
         await self._parts.aclose()
@@ -100,14 +97,15 @@ class GatewayServer:
 
     async def drain(self, deadline_s: float) -> bool:
         """Takes no new jobs, and waits for the answers of waiting requests. False if some are not answered by then."""
-        self.gateway.is_stopping = True
+        self.gateway.stop()
         with suppress(TimeoutError):
             async with asyncio.timeout(deadline_s):
-                await self.pages.idle.wait()
+                await self.gateway.idle.wait()
         return self.pages.submits == 0
 
     def metrics(self) -> Iterable[Family]:
-        totals, pages = self.keeper.totals, self.pages
+        keeper, flights, requests = self.gateway.keeper, self.gateway.machine.flights, self.gateway.machine.requests
+        totals = keeper.totals
         now = asyncio.get_running_loop().time()
         states = list(self._groups.states(now))
         yield table.GATEWAY_JOBS_QUEUED.with_value(totals.queued)
@@ -115,15 +113,15 @@ class GatewayServer:
         yield table.GATEWAY_QUEUE_BYTES.with_value(self.gateway.quota.used)
         yield table.GATEWAY_JOBS_KEPT.with_value(totals.ended)
         yield table.GATEWAY_KEPT_BYTES.with_value(totals.ended_bytes)
-        yield table.GATEWAY_FLIGHTS.with_value(len(self.gateway.flights))
-        yield table.GATEWAY_SUBMITS.with_value(pages.submits)
-        yield table.GATEWAY_WATCHERS.with_value(pages.events)
-        yield table.GATEWAY_TAKEN_OVER.with_value(self.keeper.taken_over)
-        yield table.GATEWAY_STRANDED.with_value(self.keeper.stranded)
-        yield self.gateway.outcomes.family()
-        yield self.gateway.took.family()
-        yield self.gateway.forwarder.failovers.family()
-        yield pages.busy.family()
+        yield table.GATEWAY_FLIGHTS.with_value(len(flights.by_job))
+        yield table.GATEWAY_SUBMITS.with_value(requests.submits)
+        yield table.GATEWAY_WATCHERS.with_value(requests.watchers)
+        yield table.GATEWAY_TAKEN_OVER.with_value(keeper.taken_over)
+        yield table.GATEWAY_STRANDED.with_value(keeper.stranded)
+        yield flights.outcomes.family()
+        yield flights.took.family()
+        yield flights.forwarder.failovers.family()
+        yield requests.busy.family()
         yield table.GATEWAY_GROUP_FREE_SLOTS.with_samples(((group.name,), said.free) for group, _, said in states)
         yield table.GATEWAY_GROUP_UP.with_samples(
             ((group.name,), word not in {"gone", "resting"}) for group, word, _ in states

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,9 @@ from tests.kit.fake_group import (
 )
 from tests.kit.form import FORM, form
 
-from wakugumi.adapters.http.page import HttpRefusal
+from wakugumi.core.gateway.body_quota import BodyQuota, Receiving
 from wakugumi.errors import Refused
 from wakugumi.limits.gateway import SPOOL_MEMORY_BYTES
-from wakugumi.roles.gateway import housekeeping
-from wakugumi.roles.gateway.body_quota import BodyQuota, Receiving
 
 BYTES_MAX = 100
 
@@ -43,53 +40,50 @@ steps = st.lists(
 @given(steps)
 def test_a_gateway_never_takes_more_than_it_may_and_in_the_end_all_is_given_back(plan: list[tuple[str, int]]) -> None:
     quota = BodyQuota(BYTES_MAX)
-    coming: list[tuple[Receiving, ExitStack]] = []
+    coming: list[Receiving] = []
     waiting: list[int] = []
     """As they are in the store."""
     for what, number in plan:
         if what == "come":
-            stack = ExitStack()
-            one = stack.enter_context(quota.receiving())
+            one = quota.receive()
             if quota.used + number <= BYTES_MAX:
                 one.take(number)
-                coming.append((one, stack))
+                coming.append(one)
                 continue
-            with pytest.raises(HttpRefusal) as caught:
+            with pytest.raises(Refused) as caught:
                 one.take(number)
-            assert caught.value.status == (413 if number > BYTES_MAX else 503)
-            stack.close()
+            assert caught.value.code == ("too-big" if number > BYTES_MAX else "full")
+            one.close()
         elif what in {"accept", "leave"} and coming:
-            one, stack = coming.pop(number % len(coming))
+            one = coming.pop(number % len(coming))
             if what == "accept":
                 size, used = one.size, quota.used
                 one.accepted(size)
                 assert quota.used == used, "it counts once"
                 waiting.append(size)
-            stack.close()
+            one.close()
         elif what == "end" and waiting:
             waiting.pop(number % len(waiting))
         elif what == "count":
             begun = quota.count_begins()
             quota.counted(sum(waiting), begun)
-        taken = sum(one.size for one, _ in coming) + sum(waiting)
+        taken = sum(one.size for one in coming) + sum(waiting)
         assert taken <= quota.used <= BYTES_MAX
-    for _, stack in coming:
-        stack.close()
+    for one in coming:
+        one.close()
     quota.counted(0, quota.count_begins())
     assert quota.used == 0
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(housekeeping, "TIDY_S", 0.02)
+QUICK_S = 0.06
+"""A lease with which rows are counted often."""
 
 
 @pytest.mark.anyio
 @pytest.mark.spec("G3")
 @pytest.mark.parametrize("size", [400, 400_000])
-async def test_a_body_that_does_not_fit_is_told_so_before_it_is_read(tmp_path: Path, quick: None, size: int) -> None:
-    del quick
-    async with groups_of("a") as [group], a_gateway(tmp_path, [group], queue_bytes=2 * size) as gate:
+async def test_a_body_that_does_not_fit_is_told_so_before_it_is_read(tmp_path: Path, size: int) -> None:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group], lease_s=QUICK_S, queue_bytes=2 * size) as gate:
         group.behave = group.hold
         assert (await submit(gate.port, "monday", bytes(size), query="?async=1")).status == 202
         async with Caller(gate.port) as caller:
@@ -110,9 +104,8 @@ async def test_a_body_that_does_not_fit_is_told_so_before_it_is_read(tmp_path: P
 
 
 @pytest.mark.anyio
-async def test_a_body_without_a_length_is_counted_as_it_comes(tmp_path: Path, quick: None) -> None:
-    del quick
-    async with groups_of("a") as [group], a_gateway(tmp_path, [group], queue_bytes=1_000_000) as gate:
+async def test_a_body_without_a_length_is_counted_as_it_comes(tmp_path: Path) -> None:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group], lease_s=QUICK_S, queue_bytes=1_000_000) as gate:
         async with Caller(gate.port) as caller:
             await caller.head("POST", "/submit/monday?async=1", FORM, "Transfer-Encoding: chunked")
             start = form(bytes(800_000))[:800_000]
@@ -126,12 +119,9 @@ async def test_a_body_without_a_length_is_counted_as_it_comes(tmp_path: Path, qu
 
 
 @pytest.mark.anyio
-async def test_a_body_counts_once_while_its_row_is_flushed(
-    tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_body_counts_once_while_its_row_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a count that began just before its row was there may see it twice, until the next count."""
-    del quick
-    async with groups_of("a") as [group], a_gateway(tmp_path, [group], queue_bytes=1_000_000) as gate:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group], lease_s=QUICK_S, queue_bytes=1_000_000) as gate:
         group.behave = group.hold
         flushes, go_on = asyncio.Event(), asyncio.Event()
         store = gate.server.gateway.store

@@ -8,11 +8,10 @@ little later.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 
-from wakugumi.adapters.http.page import HttpRefusal
-from wakugumi.limits.gateway import GATEWAY_QUEUE_BYTES, GATEWAY_RETRY_AFTER_S
+from wakugumi.errors import Refused
+from wakugumi.limits.gateway import GATEWAY_QUEUE_BYTES
 
 
 class BodyQuota:
@@ -38,14 +37,13 @@ class BodyQuota:
     def counted(self, open_bytes: int, begun: int) -> None:
         self._counted, self._accepted_before = open_bytes, begun
 
-    @contextmanager
-    def receiving(self) -> Iterator[Receiving]:
-        """A context while one body is received."""
-        one = Receiving(self)
-        try:
-            yield one
-        finally:
-            self._coming -= one.size
+    def receive(self) -> Receiving:
+        """One body is being received. Close it."""
+        return Receiving(self)
+
+    def received(self, size: int) -> None:
+        """Bytes that were being received count here no longer."""
+        self._coming -= size
 
     def accepted(self, size: int, coming: int) -> None:
         """A body of this size is in the store; `coming` bytes of it were counted as being received."""
@@ -53,14 +51,13 @@ class BodyQuota:
         self._coming -= coming
 
     def take(self, size: int) -> None:
-        """Counts bytes being received. Raises HttpRefusal."""
+        """Counts bytes being received. Raises Refused."""
         if size > self.bytes_max:
             text = f"a body of {size} bytes is more than all bodies together may have here, {self.bytes_max} bytes"
-            raise HttpRefusal(413, "too-big", text, {}, "wait for the answer instead, or raise --queue-bytes")
+            raise Refused("too-big", text, "wait for the answer instead, or raise --queue-bytes")
         if self.used + size > self.bytes_max:
             text = f"{size} bytes do not fit: jobs that have not ended take {self.used} of {self.bytes_max} bytes"
-            headers = {"Retry-After": f"{GATEWAY_RETRY_AFTER_S:.0f}"}
-            raise HttpRefusal(503, "full", text, headers, "come again when some have ended, or raise --queue-bytes")
+            raise Refused("full", text, "come again when some have ended, or raise --queue-bytes")
         self._coming += size
 
 
@@ -73,9 +70,13 @@ class Receiving:
         """The body's part of the quota."""
 
     def take(self, size: int) -> None:
-        """Raises HttpRefusal."""
+        """Raises Refused."""
         self._quota.take(size)
         self.size += size
+
+    def close(self) -> None:
+        self._quota.received(self.size)
+        self.size = 0
 
     def accepted(self, size: int) -> None:
         """The body is in the store, with this size: it counts there, and no longer as being received."""
@@ -85,9 +86,9 @@ class Receiving:
     async def pieces(self, pieces: AsyncIterator[bytes], size: int | None) -> AsyncIterator[bytes]:
         """Passes the pieces on as long as there is room. A known size is checked before the first piece."""
         self.take(size or 0)
-        came = 0
+        received = 0
         async for piece in pieces:
-            came += len(piece)
-            if came > self.size:
-                self.take(came - self.size)
+            received += len(piece)
+            if received > self.size:
+                self.take(received - self.size)
             yield piece
