@@ -12,7 +12,8 @@ from tools.commands_page import commands_page
 from tools.errors_page import errors_page
 from tools.limits_page import limits_page
 from tools.metrics_page import families, metrics_page
-from tools.module_map import first_paragraph, modules_page
+from tools.module_map import PAGES as MODULE_PAGES
+from tools.module_map import first_paragraph, module_pages
 from tools.settings_page import SECTIONS, settings_page
 
 from wakugumi.app.commands import COMMANDS
@@ -85,7 +86,17 @@ def test_the_life_of_a_job_names_functions_that_are_there() -> None:
 
 
 def test_the_map_of_modules_is_made_of_the_source_as_it_is() -> None:
-    assert (TOP / "docs" / "internals" / "modules.md").read_text() == modules_page(), "hint: make docs"
+    pages = module_pages()
+    assert [page.name for page, text in pages.items() if page.read_text() != text] == [], "hint: make docs"
+    assert set(MODULE_PAGES.iterdir()) <= set(pages)
+
+
+def test_the_index_of_modules_is_short_and_a_floor_page_has_each_module() -> None:
+    index, *floors = module_pages().values()
+    assert len(index) < 16_000
+    named = re.findall(r"^\| `([\w/]+\.py)` \|", "\n".join([index, *floors]), re.MULTILINE)
+    source = [file.relative_to(SOURCE).as_posix() for file in SOURCE.rglob("*.py") if file.name != "__init__.py"]
+    assert sorted(named) == sorted(source)
 
 
 def test_the_page_of_settings_is_made_of_the_source_as_it_is() -> None:
@@ -158,7 +169,7 @@ def test_jobs_over_http_has_every_parameter_and_every_header() -> None:
 
 
 def test_every_module_and_every_folder_says_what_it_is_for() -> None:
-    empty = [line for line in modules_page().splitlines() if line.endswith("|  |")]
+    empty = [line for page in module_pages().values() for line in page.splitlines() if line.endswith("|  |")]
     assert empty == []
     folders = {file.parent for file in SOURCE.rglob("*.py")}
     assert [folder for folder in folders if not first_paragraph(folder / "__init__.py")] == []
