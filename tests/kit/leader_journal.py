@@ -19,32 +19,32 @@ class Journal:
     """Leaves as bytes: what comes back is what was written, and nothing that lives in the leader."""
 
     def __init__(self) -> None:
-        self._leaves: dict[int, tuple[float, bytes]] = {}
+        self.by_number: dict[int, tuple[float, bytes]] = {}
         self.next_leaf = 1
 
     def __len__(self) -> int:
-        return len(self._leaves)
+        return len(self.by_number)
 
     def write(self, records: Sequence[LeaderKeep], at: float) -> None:
         """All that one step keeps."""
         if not records:
             return
         filled = [self._filled(record) for record in records]
-        self._leaves[self.next_leaf] = (at, _encoder.encode(filled))
+        self.by_number[self.next_leaf] = (at, _encoder.encode(filled))
         self.next_leaf += 1
         for record in filled:
             if isinstance(record, DropLeaves):
-                self._leaves = {number: leaf for number, leaf in self._leaves.items() if number >= record.before}
+                self.by_number = {number: leaf for number, leaf in self.by_number.items() if number >= record.before}
 
     def leaves(self, now: float) -> Iterator[Leaf]:
-        for number, (at, data) in self._leaves.items():
+        for number, (at, data) in self.by_number.items():
             yield number, now - at, _decoder.decode(data)
 
     def load(self, leaf: int, jobs: Sequence[JobId]) -> ev.PayloadsLoaded:
         return ev.PayloadsLoaded(leaf, jobs, {job: payload for job, payload in self._payloads(leaf) if job in jobs})
 
     def _payloads(self, leaf: int) -> Iterator[tuple[JobId, bytes]]:
-        for record in _decoder.decode(self._leaves[leaf][1]) if leaf in self._leaves else ():
+        for record in _decoder.decode(self.by_number[leaf][1]) if leaf in self.by_number else ():
             if isinstance(record, KeepJob | KeepWhole) and isinstance(record.payload, bytes):
                 yield record.job, record.payload
 

@@ -422,15 +422,15 @@ class Storm:
         self._together = 0
         batch, self._batch = self._batch, []
         if batch:
-            self._judge(self.leader.handle(batch, self.now), batch)
+            self.judge(self.leader.handle(batch, self.now), batch)
 
     def tick(self) -> None:
-        self._judge(self.leader.tick(self.now), [])
+        self.judge(self.leader.tick(self.now), [])
         wake_at = self.leader.wake_at()
         assert wake_at is not None
         assert wake_at > self.now
 
-    def _judge(self, step: Step[LeaderKeep, LeaderDo], batch: list[LeaderEvent]) -> None:
+    def judge(self, step: Step[LeaderKeep, LeaderDo], batch: list[LeaderEvent]) -> None:
         self.leader.check()
         self._judge_states(single=len(batch) <= 1)
         for record in step.keep:
@@ -740,7 +740,7 @@ class Storm:
         conn = self._new_conn()
         step = self.leader.handle([ev.QuestionAsked(conn, b"ask", question)], self.now)
         step.do = [effect for effect in step.do if not isinstance(effect, ev.SendAnswer | ev.SendNo)]
-        self._judge(step, [])
+        self.judge(step, [])
 
     def _ack(self, conn: ConnId, job: JobId, ok: bool, reason: str, *, begun: bool = True) -> None:
         self.workers[conn].acked.add(job)

@@ -80,7 +80,7 @@ class World:
         """Blobs that nobody needs any more."""
         self.stopped = 0
         self.ends: dict[ConnId, ClientEnd | WorkerEnd] = {}
-        self._batch: list[LeaderEvent] | None = None
+        self.batch: list[LeaderEvent] | None = None
         self._conns = 0
         self._jobs = 0
 
@@ -88,7 +88,7 @@ class World:
         """A client joins. An own one takes its welcome."""
         end = ClientEnd(self, self._new_conn(), ClientId(name), old=old, heartbeats=heartbeats)
         self.hear(ev.ClientJoined(end.conn, end.id, cap, not old, heartbeats))
-        if not old and self._batch is None:
+        if not old and self.batch is None:
             end.takes(ev.SendWelcome)
         return end
 
@@ -132,7 +132,7 @@ class World:
                 env=env,
             )
         )
-        if (not old or heartbeats or cancels) and self._batch is None:
+        if (not old or heartbeats or cancels) and self.batch is None:
             end.takes(ev.SendWelcome)
         if not old and holds:
             end.holds()
@@ -141,8 +141,8 @@ class World:
         return end
 
     def hear(self, *events: LeaderEvent) -> None:
-        if self._batch is not None:
-            self._batch += events
+        if self.batch is not None:
+            self.batch += events
         else:
             self._heed(self.leader.handle(events, self.now))
 
@@ -150,9 +150,9 @@ class World:
     def at_once(self) -> Iterator[None]:
         """What happens inside reaches the leader as one batch."""
         batch: list[LeaderEvent] = []
-        self._batch = batch
+        self.batch = batch
         yield
-        self._batch = None
+        self.batch = None
         self.hear(*batch)
 
     def wait(self, seconds: float) -> None:
@@ -474,7 +474,7 @@ class WorkerEnd(_End):
         request: bytes = b"",
     ) -> None:
         self.world.hear(ev.Acked(self.conn, job, ok, reason, output, printed, blobs, begun, request))
-        if not self.old and self.world._batch is None:
+        if not self.old and self.world.batch is None:
             self.gets_confirm(job)
 
 

@@ -63,7 +63,7 @@ class Client(Process):
         self.client_id = ClientId(self.name)
         self.wants: dict[JobId, Want] = {}
         self.lines: dict[ConnId, Line] = {}
-        self._gone: dict[ConnId, Line] = {}
+        self.gone: dict[ConnId, Line] = {}
         """Lines of this life that have ended: the machine may not have heard of that yet."""
         self.leaders: dict[LeaderNo, Leader] = {}
         """By the numbers that its machine knows them by, in this life."""
@@ -114,7 +114,7 @@ class Client(Process):
 
     def born(self) -> None:
         self.lines = {}
-        self._gone = {}
+        self.gone = {}
         self._watching = {}
         self._queue.clear()
         self._gate = False
@@ -252,7 +252,7 @@ class Client(Process):
     def do(self, effect: ClientDo) -> None:
         match effect:
             case ev.SendFrames(conn, frames):
-                line = self.lines[conn] if conn in self.lines else self._gone[conn]
+                line = self.lines[conn] if conn in self.lines else self.gone[conn]
                 for frame in frames:
                     self.places.sent(JobId(frame[:16]), line)
                     if line.lost_at is not None:
@@ -267,17 +267,17 @@ class Client(Process):
             case ev.SendConfirms(conn, jobs):
                 self._send(conn, lambda to: lev.Confirmed(to, tuple(jobs)))
             case ev.SendClaims(conn, jobs):
-                line = self.lines[conn] if conn in self.lines else self._gone[conn]
+                line = self.lines[conn] if conn in self.lines else self.gone[conn]
                 for job in jobs:
                     self.places.claimed(job, line)
                 self._send(conn, lambda to: lev.Claimed(to, tuple(jobs)))
             case ev.SendFinds(conn, jobs):
-                line = self.lines[conn] if conn in self.lines else self._gone[conn]
+                line = self.lines[conn] if conn in self.lines else self.gone[conn]
                 for job in jobs:
                     self.places.sought(job, line)
                 self._send(conn, lambda to: lev.Sought(to, tuple(jobs)))
             case ev.SendCancels(conn, jobs):
-                line = self.lines[conn] if conn in self.lines else self._gone[conn]
+                line = self.lines[conn] if conn in self.lines else self.gone[conn]
                 for job in jobs:
                     self.places.called_off(job, line.leader.name)
                 self._send(conn, lambda to: lev.CancelWanted(to, tuple(jobs)))
@@ -504,7 +504,7 @@ class Line:
             self._is_lost()
             self.client.lines_lost += 1
             del self.client.lines[self.conn]
-            self.client._gone[self.conn] = self
+            self.client.gone[self.conn] = self
             self.client.post(ev.Disconnected(self.conn, why))
 
     def hang_up(self, *, lose: bool = True) -> None:

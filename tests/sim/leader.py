@@ -249,10 +249,10 @@ class Peer:
             self._read(message)
 
     def on_alive(self) -> None:
-        self._post(ev.PeerHeard(self.conn))
+        self.post(ev.PeerHeard(self.conn))
 
     def on_blocked(self, blocked: bool) -> None:
-        self._post(ev.PeerBlocked(self.conn) if blocked else ev.PeerUnblocked(self.conn))
+        self.post(ev.PeerBlocked(self.conn) if blocked else ev.PeerUnblocked(self.conn))
 
     def on_lost(self, why: str) -> None:
         if self.leader.life == self.life and self.leader.alive:
@@ -296,7 +296,7 @@ class Peer:
             leader.post(event)
             self.look_at_window()
 
-    def _post(self, event: object) -> None:
+    def post(self, event: object) -> None:
         if self.leader.life == self.life and self.leader.alive and self.conn in self.leader.peers:
             self.leader.post(event)
 
@@ -377,7 +377,7 @@ def _send_heartbeat(peer: Peer, _effect: ev.SendPeerHeartbeat) -> None:
 
 
 def _tell_when_written(peer: Peer, _effect: ev.TellWhenPeerWritten) -> None:
-    peer.link.down.when_written(lambda: peer._post(ev.PeerWritten(peer.conn)))
+    peer.link.down.when_written(lambda: peer.post(ev.PeerWritten(peer.conn)))
 
 
 def _pause_reading(peer: Peer, _effect: ev.PauseReading) -> None:

@@ -77,7 +77,7 @@ class Worker(Process):
         self.stopping = False
         self.line: Line | None = None
         self._pause_s = WORKER_RECONNECT_FIRST_S
-        self._served = False
+        self.served = False
 
     def has_work(self) -> bool:
         return self.alive and bool(self.running or self.machine.unconfirmed)
@@ -128,8 +128,8 @@ class Worker(Process):
             line.link.close(line, lose=True)
             self.post(ev.LinkLost())
         self.line = None
-        if self._served:
-            self._served = False
+        if self.served:
+            self.served = False
             self._pause_s = WORKER_RECONNECT_FIRST_S
         wait_s = with_jitter(self._pause_s, self.random.random())
         self._pause_s = min(2 * self._pause_s, RECONNECT_MAX_S)
@@ -214,7 +214,7 @@ class Worker(Process):
 
     def _tell_when_written(self, line: Line, link: Link) -> None:
         def tell() -> None:
-            if line._lives():
+            if line.lives():
                 self.post(ev.ResultsWritten())
 
         link.up.when_written(tell)
@@ -305,7 +305,7 @@ class Line:
         self.ended = False
 
     def on_open(self, link: Link) -> None:
-        if not self._lives():
+        if not self.lives():
             link.close(self, lose=True)
             return
         worker = self.worker
@@ -330,22 +330,22 @@ class Line:
         worker.post(ev.Opened())
 
     def on_message(self, message: object) -> None:
-        if self._lives() and not self.deaf:
+        if self.lives() and not self.deaf:
             if isinstance(message, ev.Assigned | ev.LeaderWelcomed):
-                self.worker._served = True
+                self.worker.served = True
             if isinstance(message, ev.Assigned) and self.link is not None:
                 self.worker.world.checker.assignment_came(self.worker, ConnId(self.link.number), message.job)
             self.worker.post(message)
 
     def on_alive(self) -> None:
-        if self._lives() and not self.deaf:
+        if self.lives() and not self.deaf:
             self.worker.post(ev.LeaderAlive())
 
     def on_blocked(self, blocked: bool) -> None:
         """`slots` asks when what it said is written."""
 
     def on_lost(self, why: str) -> None:
-        if self._lives():
+        if self.lives():
             self.ended = True
             self.worker.lost(self, why)
 
@@ -353,7 +353,7 @@ class Line:
         self.deaf = True
         self.worker.clock.after(0.0, lambda: self.on_lost("hung up"))
 
-    def _lives(self) -> bool:
+    def lives(self) -> bool:
         return not self.ended and self.worker.life == self.life and self.worker.alive
 
 

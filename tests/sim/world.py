@@ -278,7 +278,7 @@ class World:
         self._ask(leader, AskResume(worker.name))
 
         def look() -> None:
-            if leader.paused or worker.worker_id in leader.machine.workers._drained:
+            if leader.paused or leader.machine.workers.is_drained(worker.worker_id):
                 self._resume(worker)
 
         self.clock.after(5.0, look)

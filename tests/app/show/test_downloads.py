@@ -55,14 +55,14 @@ class Gives(AnsweringLeader):
         self.stalls = False
         self.made = archive(NOISE)
         self.said = b""
-        self._over = threading.Event()
+        self.over = threading.Event()
         leader = self
 
         class Place(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 content = leader.blobs[self.path.rpartition("/")[2]]
                 if "Range" in self.headers:
-                    leader._over.wait()  # It stands still, like a process that was stopped.
+                    leader.over.wait()  # It stands still, like a process that was stopped.
                     return
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(content)))
@@ -71,7 +71,7 @@ class Gives(AnsweringLeader):
                 self.wfile.write(content[:half])
                 self.wfile.flush()
                 if leader.stalls:
-                    leader._over.wait()
+                    leader.over.wait()
 
             def log_message(self, *_: object) -> None:
                 """Nobody reads it."""
@@ -103,7 +103,7 @@ class Gives(AnsweringLeader):
         return super()._reply(frame)
 
     def close(self) -> None:
-        self._over.set()
+        self.over.set()
         self._http.shutdown()
         self._http.server_close()
         self._serving.join()

@@ -89,7 +89,7 @@ class Script:
         said: list[ClientDo] = []
         while (wake_at := self.machine.wake_at()) is not None and wake_at <= until:
             self.now = max(self.now, wake_at)
-            for conn in self.machine._conns.values():
+            for conn in self.machine.conns.values():
                 if conn.own:
                     conn.received_at = self.now
             said += self.tick()
@@ -196,7 +196,7 @@ def test_a_leader_without_a_share_gets_no_jobs() -> None:
 def test_a_job_goes_where_the_least_of_the_share_is_in_flight(three: Script) -> None:
     three.hear(*(submit(number) for number in range(20)))
     assert three.in_flight() == [8, 6, 6]
-    (done,) = (one for one, record in three.machine._jobs.items() if record.at.leader == SECOND and one < job(3))
+    (done,) = (one for one, record in three.machine.records.items() if record.at.leader == SECOND and one < job(3))
     three.hear(fo.ResultReceived(TWO, done, b""))
     assert three.hear(submit(50)) == [fo.SendFrames(TWO, [frame(50)])]
 
@@ -759,7 +759,7 @@ def test_a_leader_that_never_said_a_word_gets_one_job_at_a_time_until_its_first_
     script = with_a_mute_one()
     script.hear(*(submit(number) for number in range(1, 9)))
     assert script.in_flight() == [7, 1]
-    (sent,) = (number for number, record in enumerate(script.machine._jobs.values(), 1) if record.at.leader == SECOND)
+    (sent,) = (number for number, record in enumerate(script.machine.records.values(), 1) if record.at.leader == SECOND)
     script.hear(fo.ResultReceived(TWO, job(sent), b"done"))
     script.hear(*(submit(number) for number in range(10, 16)))
     assert script.in_flight() == [7, 6], "it is a leader, if an old one"
@@ -1054,7 +1054,7 @@ def test_a_leader_that_was_late_is_asked_for_what_nobody_was_sent_since(stage: S
     assert of(fo.SendFinds, script.hear(asks(2))) == [fo.SendFinds(ONE, [B])]
     if stage is UNSENT:
         script.hear(fo.JobsFound(ONE, "unknown", [B]))
-    assert script.machine._jobs[B].at is stage
+    assert script.machine.records[B].at is stage
     assert script.hear(fo.JobsFound(TWO, "unknown", [A])) == [fo.SendFinds(TWO, [B])]
     script.hear(fo.LeaderBlocked(ONE, False) if stage is UNSENT else fo.JobsFound(ONE, "unknown", [B]))
     assert script.hear(fo.JobsFound(TWO, "known", [B])) == [fo.SendFrames(TWO, [frame(2)])]
@@ -1422,7 +1422,7 @@ class AnyLives(RuleBasedStateMachine):
         self.owed = []
         self.step(self.machine.handle(events, self.now).do)
         for place in self.places.values():
-            place.served = any(conn.id == place.conn and conn.ready for conn in self.machine._conns.values())
+            place.served = any(conn.id == place.conn and conn.ready for conn in self.machine.conns.values())
         owed, self.owed = self.owed, []
         for conn, one in owed:  # A leader answers a cancel with a result.
             if any(place.conn == conn for place in self.places.values()):
@@ -1436,7 +1436,7 @@ class AnyLives(RuleBasedStateMachine):
             self.owed = []
             self.step(self.machine.tick(self.now).do)
             for place in self.places.values():
-                place.served = any(conn.id == place.conn and conn.ready for conn in self.machine._conns.values())
+                place.served = any(conn.id == place.conn and conn.ready for conn in self.machine.conns.values())
         self.now = until
 
     @rule(many=st.integers(1, 5))
@@ -1536,7 +1536,7 @@ class AnyLives(RuleBasedStateMachine):
                 place.has.discard(one)
             self.hear(fo.ResultReceived(conn, one, b""))
         else:
-            record = self.machine._jobs.get(one)
+            record = self.machine.records.get(one)
             if record is not None and not record.may_have:  # What it was asked for, it has.
                 place.on_line.discard(one)
                 place.has.discard(one)
@@ -1549,7 +1549,7 @@ class AnyLives(RuleBasedStateMachine):
         place = self.places[data.draw(st.sampled_from(rows))]
         env = place.blobs or (env and not place.env)
         one = data.draw(st.sampled_from(sorted(place.on_line)))
-        record = self.machine._jobs.get(one)
+        record = self.machine.records.get(one)
         if place.conn is None or record is None or record.may_have or type(record.at) is not Sent or record.at.accepted:
             return  # It was never sent there in vain: it has it.
         place.on_line.discard(one)

@@ -325,10 +325,10 @@ def test_workers_that_are_away_while_the_disk_is_behind_have_one_timer_each(worl
         worker.leaves()
     world.hear(ev.ReadingStopped(True))
     world.wait(100 * REATTACH_GRACE_S)
-    assert len(world.leader.workers._timers) == 2
+    assert world.leader.workers.timers == 2
     world.hear(ev.ReadingStopped(False))
     world.wait(REATTACH_GRACE_S + 1)
-    assert not world.leader.workers._timers
+    assert not world.leader.workers.timers
     assert not world.leader.roster.by_id
 
 

@@ -428,8 +428,8 @@ class Oracle:
         self.leader = storm.leader
         self.of_subject: Counter[tuple[str, str]] = Counter()
         self._with_nodes: set[JobId] = set()
-        self._judge = storm._judge
-        storm._judge = self.hear  # type: ignore[method-assign]
+        self._judge = storm.judge
+        storm.judge = self.hear  # type: ignore[method-assign]
 
     def hear(self, step: Step[LeaderKeep, ev.LeaderDo], batch: list[ev.LeaderEvent]) -> None:
         if self.leader is not self._storm.leader:  # It was started anew, and counts anew.

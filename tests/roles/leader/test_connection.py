@@ -523,7 +523,7 @@ async def test_a_worker_that_does_not_read_gets_no_more_and_its_jobs_are_done_el
     async with not_worth_a_line(leader, caplog), OldClient(leader.port) as client:
         await client.hello("stranger", {"DesiredParallelism": 1000})
         async with OldWorker(leader.port) as deaf, OldWorker(leader.port) as worker:
-            deaf.reader._transport.pause_reading()  # type: ignore[attr-defined]
+            deaf.writer.transport.pause_reading()
             await deaf.hello("calcA", credit=CREDIT_MAX)
             jobs = {await client.submit(Args=["x" * MIB]) for _ in range(24)}
             await leader.until(lambda machine: any(one.blocked for one in machine.roster))
@@ -551,7 +551,7 @@ async def test_a_client_that_does_not_read_waits_alone_and_gets_everything_when_
         total = 60
         await worker.hello("calcA", credit=total + 1)
         await deaf.hello("deaf", {"DesiredParallelism": 1000})
-        deaf.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        deaf.writer.transport.pause_reading()
         jobs = [await deaf.submit() for _ in range(total)]
         for number in range(total):
             await worker.ack(await worker.assigned(), Stdout=f"{number}:" + "x" * MIB)
@@ -566,7 +566,7 @@ async def test_a_client_that_does_not_read_waits_alone_and_gets_everything_when_
         done = await other.submit()
         await worker.ack(await worker.assigned())
         assert (await other.result())[0] == done
-        deaf.reader._transport.resume_reading()  # type: ignore[attr-defined]
+        deaf.writer.transport.resume_reading()
         results = await deaf.results(total)
         assert list(results) == jobs
         assert sorted(int(result["Stdout"].split(":")[0]) for result in results.values()) == list(range(total))

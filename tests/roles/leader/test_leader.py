@@ -335,7 +335,7 @@ async def test_routes_are_remembered_up_to_a_bound(leader: Running, monkeypatch:
         for number in range(10):
             await client.submit(f"job.submit.a{number}")
             assert (await worker.assigned()).subject == f"job.assign.a{number}"
-            assert len(leader.leader.submissions._routes) <= 3
+            assert leader.leader.submissions.remembered_routes <= 3
 
 
 async def test_a_drain_waits_for_what_runs_and_assigns_nothing_more() -> None:
@@ -367,7 +367,7 @@ async def test_close_lets_go_of_everyone_also_of_those_who_do_not_read() -> None
         await client.hello("desk-1")
         await deaf.hello("desk-2", {"DesiredParallelism": 100})
         await worker.hello(credit=100)
-        deaf.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        deaf.writer.transport.pause_reading()
         for _ in range(30):
             await deaf.submit()
         for _ in range(30):

@@ -18,8 +18,10 @@ from tests.kit.old_peers import DEADLINE_S
 
 from wakugumi.adapters.blobs.place import FolderPlace
 from wakugumi.adapters.blobs.store import ref_of_bytes
-from wakugumi.core.ids import JobId
+from wakugumi.core.ids import ConnId, JobId
+from wakugumi.core.requirements import Requirements
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
+from wakugumi.roles.leader.submit import Submissions
 from wakugumi.wire import frame as fr
 from wakugumi.wire.messages.cache import CacheEntry, CachePutRequest
 from wakugumi.wire.messages.control import Holding
@@ -367,7 +369,7 @@ async def test_what_came_first_is_not_removed_while_the_rest_is_on_its_way(
             await say()
             await leader.until(lambda machine: machine.holds(REF.sha256) or blobs.is_held(REF.sha256))
             await leader.serves()
-            assert not blobs.expected._asked
+            assert not blobs.expected.asked
             assert await still_there(blobs, place, REF), "it is needed as what it is"
 
 
@@ -380,7 +382,7 @@ async def test_what_does_not_come_again_needs_nothing(leader: Running, place: Fo
         if how == "cancelled":
             await client.submit(job, Files=[file(REF)])
             await is_told(client, job, REF)
-            assert expected._asked
+            assert expected.asked
             await client.say_ids(fr.CANCEL, job)
             await client.is_heard_by(leader)
         else:
@@ -389,13 +391,13 @@ async def test_what_does_not_come_again_needs_nothing(leader: Running, place: Fo
             await worker.expect(fr.ASSIGN_JOB)
             await worker.ack(job, ArchiveBlob={"Sha256": REF.sha256, "Size": REF.size})
             await is_told(worker, job, REF)
-            assert expected._asked
+            assert expected.asked
             if how == "failed":
                 await worker.ack(job, Status="FAILED", Reason="disk")
             else:
                 await worker.ack(job, ArchiveBlob={"Sha256": "none", "Size": 1})
             await worker.expect(fr.CONFIRM)
-        assert not expected._asked
+        assert not expected.asked
 
 
 async def test_what_is_needed_again_by_now_is_not_removed_with_a_forgotten_result(
@@ -414,6 +416,11 @@ async def test_what_is_needed_again_by_now_is_not_removed_with_a_forgotten_resul
         assert place.has(REF)
 
 
+def wants_of(submissions: Submissions, head: SubmitHead) -> Requirements | None:
+    event, _ = submissions.event_of(ConnId(1), True, JobId(b"j" * 16), "job.submit.calcA", head, b"", 0, b"")
+    return event.requirements
+
+
 async def test_a_million_different_files_leave_nothing_behind_in_memory(leader: Running) -> None:
     submissions = leader.leader.submissions
     heads = [
@@ -421,9 +428,9 @@ async def test_a_million_different_files_leave_nothing_behind_in_memory(leader: 
     ]
     async with a_client(leader):
         for head in heads:
-            submissions._files(True, head)
-        assert len(submissions._wants) <= 1_000
-        first, second = (submissions._files(True, heads[0])[0] for _ in range(2))
+            wants_of(submissions, head)
+        assert submissions.remembered_wants <= 1_000
+        first, second = (wants_of(submissions, heads[0]) for _ in range(2))
         assert first is second, "a million jobs that name the same share it"
 
 
@@ -435,10 +442,10 @@ async def test_what_jobs_with_very_many_files_ask_for_is_not_remembered_before_t
     async with a_client(leader):
         for number in range(20):
             files = tuple(FileHead(cache_id=f"c{number}-{at}") for at in range(100))
-            wants, _ = submissions._files(True, SubmitHead(files=files))
+            wants = wants_of(submissions, SubmitHead(files=files))
             assert wants is not None
             assert len(wants.files) == 100
-        assert not submissions._wants
+        assert not submissions.remembered_wants
 
 
 class Broken(FolderPlace):
@@ -464,7 +471,7 @@ async def test_a_look_that_fails_in_an_unforeseen_way_refuses_the_job(tmp_path: 
         code, text = await is_refused(client, job)
         assert code == "worker-error"
         assert "can't start new thread" in text
-        assert not leader.leader.submissions._looking
+        assert not leader.leader.submissions.looking
         await client.submit(job, Files=[file(REF)])
         assert await client.expect_ids(fr.RECEIPT) == [job]
 
@@ -490,4 +497,4 @@ async def test_a_look_that_fails_for_a_result_ends_the_connection_and_the_result
             await worker.hello_worker(worker_id, "job.assign.calcA", holds=Holding(finished=[job.bytes_le]))
             await worker.ack(job, ArchiveBlob=blob)
             await client.expect(fr.RESULT)
-        assert not leader.leader.submissions._looking
+        assert not leader.leader.submissions.looking

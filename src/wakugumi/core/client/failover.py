@@ -12,7 +12,7 @@ This file dispatches events to these parts. The two most frequent events, a subm
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from wakugumi.core.client import events as ev
@@ -168,6 +168,14 @@ class Failover:
         leaders = self._leaders.wake_at()
         search = self._search.wake_at() if self._search.jobs else None
         return leaders if search is None else search if leaders is None else min(leaders, search)
+
+    @property
+    def records(self) -> Mapping[JobId, UnfinishedJob]:
+        return self._jobs
+
+    @property
+    def conns(self) -> Mapping[ConnId, LeaderConnection]:
+        return self._conns
 
     @property
     def unfinished(self) -> int:

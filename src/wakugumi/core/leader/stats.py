@@ -37,7 +37,7 @@ ANY_GROUP: Final = "*"
 """The group of workers that serve the jobs of all groups."""
 BROADCASTS: Final = "(broadcasts)"
 """The subject that stands for all parts of broadcasts; each worker has a subject of its own for them."""
-_FOLD_FROM: Final = STATS_CELLS_MAX * 7 // 8
+FOLD_FROM: Final = STATS_CELLS_MAX * 7 // 8
 """From this number of cells on, idle ones are added to OTHERS, to make room for the next 10 s."""
 _CACHED_MAX: Final = 8 * STATS_CELLS_MAX
 """Number of remembered ways to a cell; beyond it all are forgotten and found anew."""
@@ -191,7 +191,7 @@ class Stats:
                 cell.idle_marks += 1
             marks[cell] = mark
         self._marks.append((now, marks))
-        if len(self._cells) >= _FOLD_FROM:
+        if len(self._cells) >= FOLD_FROM:
             self._fold_idle()
 
     # Figures.

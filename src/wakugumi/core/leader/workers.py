@@ -45,6 +45,15 @@ class Workers:
         self.to_resend: list[tuple[JobId, WorkerRecord]] = []
         """Jobs to send once more at the end of this step, and their workers."""
 
+    @property
+    def timers(self) -> int:
+        """Number of timers that are set, or were set and are void by now."""
+        return len(self._timers)
+
+    def is_drained(self, worker: WorkerId) -> bool:
+        """Does this worker get no job, even when it returns?"""
+        return worker in self._drained
+
     def wake_at(self) -> float | None:
         return self._timers[0][0] if self._timers else None
 

@@ -53,6 +53,20 @@ class Submissions:
         self._wants_without_files: dict[Requirements, Requirements] = {}
         self._wants: dict[Requirements, Requirements] = {}
 
+    @property
+    def looking(self) -> int:
+        """Jobs and results whose blobs are being looked for."""
+        return len(self._looking)
+
+    @property
+    def remembered_routes(self) -> int:
+        return len(self._routes)
+
+    @property
+    def remembered_wants(self) -> int:
+        """Requirements with files that jobs share."""
+        return len(self._wants)
+
     # A job.
 
     def event_of(

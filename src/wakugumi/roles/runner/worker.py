@@ -46,7 +46,7 @@ class Worker:
         """
         self.station = Station(settings, programs)
         assert self.station.link is not None
-        self._deliveries = self.station.link.deliveries
+        self.deliveries = self.station.link.deliveries
         self._supply = self.station.supply
         self.worker_id = self.station.worker_id
         self._name = settings.name

@@ -122,7 +122,7 @@ class Watcher:
 
     def look(self) -> None:
         now: dict[Any, float] = {}
-        for family in self._meters._of_cells():
+        for family in self._meters.of_cells():
             if family.name.endswith("_total"):
                 assert len({sample.labels for sample in family.samples}) == len(family.samples)
                 now |= {(family.name, sample.labels): sample.value for sample in family.samples}
@@ -143,8 +143,8 @@ def test_whoever_watches_counts_each_job_once_whatever_comes_and_goes(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("wakugumi.core.leader.stats.STATS_CELLS_MAX", 16)
-    monkeypatch.setattr("wakugumi.core.leader.stats._FOLD_FROM", 14)
-    monkeypatch.setattr("wakugumi.core.leader.admin.metrics._IDLE_TURNS", 2)
+    monkeypatch.setattr("wakugumi.core.leader.stats.FOLD_FROM", 14)
+    monkeypatch.setattr("wakugumi.core.leader.admin.metrics.IDLE_TURNS", 2)
     rng, stats = Random(seed), Stats(0.0)
     watcher = Watcher(stats, 4)
     patterns = worker_patterns("job.assign.>")

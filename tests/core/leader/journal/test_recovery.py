@@ -56,8 +56,8 @@ def test_jobs_that_the_journal_moved_are_still_the_oldest(
         desk.gets_result(job)
         desk.confirms(job)
     jobs = oldest + desk.submits(3)
-    for number, (at, data) in world.journal._leaves.items():
-        world.journal._leaves[number] = at + set_back_s, data
+    for number, (at, data) in world.journal.by_number.items():
+        world.journal.by_number[number] = at + set_back_s, data
     world.wait(1.0)
     jobs += desk.submits(3)
     world.wait(2 * KEPT_RESULT_TTL_S)
@@ -232,8 +232,8 @@ def test_a_clock_that_was_set_changes_nothing(world: World, step_s: float) -> No
     worker.fails(fails, "worker-error")
     worker.acks(waits)
     desk.gets_result(waits)
-    for number, (at, data) in world.journal._leaves.items():
-        world.journal._leaves[number] = at - step_s, data
+    for number, (at, data) in world.journal.by_number.items():
+        world.journal.by_number[number] = at - step_s, data
     world.restart()
     back = world.worker("w", holds=False)
     back.holds(running=[runs])

@@ -49,7 +49,8 @@ def test_what_was_asked_for_counts_until_the_frame_came_or_its_sender_left() -> 
     assert found(expected) == "a", "what it names now counts"
     expected.disconnect(ONE)
     assert found(expected) == ""
-    assert not any((expected._asked, expected._about, expected._counts, expected._total))
+    assert expected.asked == 0
+    expected.check()
 
 
 def test_what_was_asked_for_first_is_forgotten_when_it_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,6 +69,6 @@ def test_what_was_named_first_is_forgotten_when_it_is_too_much() -> None:
     expected = ExpectedBlobs()
     for start in range(0, 300_000, 10_000):
         expected.name([BlobRef(f"{number:064}", 1) for number in range(start, start + 10_000)])
-    assert len(expected._named) <= 100_000
+    assert expected.named <= 100_000
     assert f"{299_999:064}" in expected
     assert f"{0:064}" not in expected

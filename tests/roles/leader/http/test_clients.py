@@ -45,7 +45,7 @@ async def test_all_jobs_of_a_client_id_go_over_one_counter(leader: Running) -> N
 
 async def test_a_counter_that_nobody_uses_is_let_go_and_so_is_its_client(leader: Running) -> None:
     callers = pages_of(leader).callers
-    callers._linger_s = 0.05
+    callers.linger_s = 0.05
     async with OldWorker(leader.port) as worker:
         await worker.hello("job.assign.>", credit=3)
         async with Caller(leader.port) as caller:
@@ -89,7 +89,7 @@ async def test_a_result_that_comes_for_who_left_is_not_the_answer_to_another_req
 @pytest.mark.spec("L6")
 async def test_who_asks_again_takes_the_place_of_who_left(leader: Running) -> None:
     callers = pages_of(leader).callers
-    callers._linger_s = 0.05
+    callers.linger_s = 0.05
     async with OldWorker(leader.port) as worker:
         await worker.hello("job.assign.>", credit=1)
         for _ in range(5):
@@ -98,10 +98,10 @@ async def test_who_asks_again_takes_the_place_of_who_left(leader: Running) -> No
                 await leader.until(lambda machine: bool(callers.waiting and machine.jobs))
                 assert callers.counters == 1
             await nothing_is_left(leader)
-            await leader.until(lambda _: all(left.is_told for it in callers._counters() for left in it.left.values()))
+            await leader.until(lambda _: all(left.is_told for it in callers.sessions() for left in it.left.values()))
         another = await post(leader, "/dispatch/one", b"another input")
         assert another.status == 409
-        assert [list(it.left) for it in callers._counters()] == [[job_id_from_name("one")]], "it goes on all the same"
+        assert [list(it.left) for it in callers.sessions()] == [[job_id_from_name("one")]], "it goes on all the same"
         async with Caller(leader.port) as caller:
             await caller.send("/dispatch/one")
             await worker.ack(await worker.assigned())
@@ -119,7 +119,7 @@ async def test_a_worker_that_is_drained_adds_nothing_to_the_capacity(leader: Run
 
 async def test_only_so_many_client_ids_are_known_at_once(leader: Running) -> None:
     callers = pages_of(leader).callers
-    callers._clients_max = 1
+    callers.clients_max = 1
     async with Caller(leader.port) as caller:
         await caller.send("/dispatch/one?client=a")
         await leader.until(lambda machine: machine.lanes.queued == 1)
@@ -140,10 +140,10 @@ async def test_a_result_is_delivered_once_it_is_written_and_not_when_its_reader_
         async with Caller(leader.port) as caller:
             await caller.send("/dispatch/one")
             assigned = await worker.assigned()
-            (waiting,) = [counter.visits[job] for counter in pages_of(leader).callers._counters()]
+            (waiting,) = [counter.visits[job] for counter in pages_of(leader).callers.sessions()]
         await leader.until(lambda _: waiting.visit.is_gone)
         await worker.ack(assigned, Stdout="x" * printed)
-        (counter,) = pages_of(leader).callers._counters()
+        (counter,) = pages_of(leader).callers.sessions()
         await leader.until(lambda _: job in counter.unread and not counter.visits)
         await asyncio.sleep(0)
         assert job in leader.machine.clients.results.undelivered, "nobody has it"
@@ -156,7 +156,7 @@ async def test_a_result_that_nobody_comes_back_for_is_let_go_after_a_while(
     leader: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     callers = pages_of(leader).callers
-    callers._linger_s = 0.05
+    callers.linger_s = 0.05
     monkeypatch.setattr(clients, "HTTP_UNREAD_S", 0.2)
     job = job_id_from_name("one")
     async with OldWorker(leader.port) as worker:
@@ -185,7 +185,7 @@ async def test_a_job_that_ends_as_a_problem_is_delivered_with_it(leader: Running
         await caller.send("/dispatch/one?retries=0")
         await worker.ack(await worker.assigned(), Status="FAILED", Stderr="no", Reason=reason)
         assert (await caller.answer()).code == reason
-        assert not any(counter.unread for counter in callers._counters())
+        assert not any(counter.unread for counter in callers.sessions())
         await leader.until(lambda machine: job not in machine.clients.results.undelivered)
         assert await leader.leader.drain(DEADLINE_S)
 

@@ -325,12 +325,12 @@ async def test_what_nobody_wants_any_more_is_not_brought(
     ref = BlobRef(told["ArchiveBlob"]["Sha256"], told["ArchiveBlob"]["Size"])
     elsewhere = place.store.begin(ref)
     miss(link, job, ref.sha256)
-    await eventually(lambda: bool(worker._deliveries._under_way))
+    await eventually(lambda: bool(worker.deliveries.under_way))
     if how == "confirmed":
         link.confirm(job)
     else:
         link.send(CANCEL, job.bytes_le, corr_id=job)
-    await eventually(lambda: not worker._deliveries._under_way)
+    await eventually(lambda: not worker.deliveries.under_way)
     elsewhere.abandon()
     assert not place.has(ref)
 
@@ -415,7 +415,7 @@ async def test_a_worker_stops_while_a_delivery_waits(leader: WorkersLeader, benc
     job, told = await result_of_a_big_job(link)
     elsewhere = place.store.begin(BlobRef(told["ArchiveBlob"]["Sha256"], told["ArchiveBlob"]["Size"]))
     miss(link, job, told["ArchiveBlob"]["Sha256"])
-    await eventually(lambda: bool(worker._deliveries._under_way))
+    await eventually(lambda: bool(worker.deliveries.under_way))
     worker.request_stop()
     worker.request_stop()
     async with asyncio.timeout(20):

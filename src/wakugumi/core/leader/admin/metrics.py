@@ -27,7 +27,7 @@ from wakugumi.limits.leader import SWEEP_S
 
 _NOBODY: Final = "(nobody)"
 """Label for the group of jobs that no worker had."""
-_IDLE_TURNS: Final = int(3600 / SWEEP_S)
+IDLE_TURNS: Final = int(3600 / SWEEP_S)
 """Idle marks of one hour: from then on a cell without running jobs may lose its series to a busier one."""
 
 _CAME, _OK, _FAILED, _REDELIVERED, _DEAD, _WAITED_US, _RAN_US = range(7)
@@ -56,11 +56,11 @@ class LeaderMeters:
         """Sum of the published counts of cells that lost their own series."""
 
     def families(self, now: float) -> list[Family]:
-        return [*self._of_cells(), self._queued(), *self._of_leader(now)]
+        return [*self.of_cells(), self._queued(), *self._of_leader(now)]
 
     # Counts by group and subject.
 
-    def _of_cells(self) -> Iterator[Family]:
+    def of_cells(self) -> Iterator[Family]:
         cells = {cell for cells in self._leader.lifecycle.stats.by_subject().values() for cell in cells}
         self._look_at(cells)
         self._choose(cells)
@@ -145,7 +145,7 @@ class LeaderMeters:
 
 
 def _is_idle(cell: Cell) -> bool:
-    return cell.idle_marks >= _IDLE_TURNS and not cell.running
+    return cell.idle_marks >= IDLE_TURNS and not cell.running
 
 
 def _tally(cell: Cell) -> Tally:

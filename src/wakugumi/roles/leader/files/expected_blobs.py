@@ -10,6 +10,7 @@ Both sets are bounded; a forgotten blob may have to be put again.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -34,6 +35,22 @@ class ExpectedBlobs:
         self._counts: dict[str, int] = {}
         """Number of frames in `_asked` that name each blob."""
         self._total = 0
+
+    @property
+    def asked(self) -> int:
+        """Number of frames that will be sent again."""
+        return len(self._asked)
+
+    @property
+    def named(self) -> int:
+        """Number of blobs named just now, and of some whose minute is over."""
+        return len(self._named)
+
+    def check(self) -> None:
+        assert self._counts == Counter(blob for names in self._asked.values() for blob in names)
+        assert self._total == sum(map(len, self._asked.values()))
+        assert {(conn, about) for conn, frames in self._about.items() for about in frames} == self._asked.keys()
+        assert all(self._about.values())
 
     def __contains__(self, blob: str) -> bool:
         return blob in self._counts or self._named.get(blob, 0.0) > self._clock()

@@ -55,8 +55,8 @@ class HttpCallers:
         self._hub = hub
         self._questions = questions
         self._cap = cap
-        self._linger_s = linger_s
-        self._clients_max = clients_max
+        self.linger_s = linger_s
+        self.clients_max = clients_max
         self._clients: dict[ClientId, list[HttpClientSession]] = {}
         self._desk: AdminDesk | None = None
         self._tasks = Tasks()
@@ -66,7 +66,7 @@ class HttpCallers:
     @property
     def waiting(self) -> int:
         """Visits that wait for an answer."""
-        return sum(len(counter.visits) for counter in self._counters())
+        return sum(len(counter.visits) for counter in self.sessions())
 
     @property
     def counters(self) -> int:
@@ -115,13 +115,13 @@ class HttpCallers:
     async def close(self) -> None:
         """Refuse all visits as `stopping`. Accepted jobs are kept if the leader has a journal."""
         self._closed = True
-        for counter in self._counters():
+        for counter in self.sessions():
             counter.refuse_all("stopping", "the leader is shutting down")
         if self._desk is not None:
             self._desk.refuse_all("stopping", "the leader is shutting down")
         await self._tasks.close()
 
-    def _counters(self) -> list[HttpClientSession]:
+    def sessions(self) -> list[HttpClientSession]:
         return [counter for counters in self._clients.values() for counter in counters]
 
     def _counter(self, client: ClientId, job: JobId) -> HttpClientSession:
@@ -132,7 +132,7 @@ class HttpCallers:
         for counter in self._clients.get(client, ()):
             if job not in counter.visits and ((left := counter.left.get(job)) is None or left.is_told):
                 return counter
-        if client not in self._clients and len(self._clients) >= self._clients_max:
+        if client not in self._clients and len(self._clients) >= self.clients_max:
             raise Refused("full", f"{len(self._clients)} client ids are in use over HTTP")
         counter = HttpClientSession(self._hub)
         self._clients.setdefault(client, []).append(counter)
@@ -150,7 +150,7 @@ class HttpCallers:
             for client, counters in list(self._clients.items()):
                 for counter in list(counters):
                     counter.look(clock(), stopping=self._hub.stopping)
-                    if clock() - counter.used_at >= self._linger_s:
+                    if clock() - counter.used_at >= self.linger_s:
                         counters.remove(counter)
                         del self._hub.local_peers[counter.conn]
                         self._hub.drive.post(ev.Left(counter.conn))

@@ -77,6 +77,11 @@ class ResultUploads:
         self._tasks = Tasks()
 
     @property
+    def under_way(self) -> int:
+        """Results whose blobs are being sent."""
+        return len(self._under_way)
+
+    @property
     def has_place(self) -> bool:
         """A leader is connected that accepts blobs."""
         return bool(self._url)
