@@ -34,7 +34,11 @@ flight than the leader with the least: a client that comes back chooses the same
 LEADERS_PER_CLIENT_MAX: Final = 64
 """Leaders of one client: each is a connection, and a look at every job that is handed in."""
 CONNECT_DEADLINE_S: Final = 10.0
-"""Time for one attempt to connect."""
+"""Time for one attempt to connect, and the default of `connect(connect_timeout_s=)`: the whole first wait of a Python
+client for any of its leaders."""
+COMMAND_CONNECT_S: Final = 2.0
+"""The whole first wait of a `waku` command for any of its leaders: long enough for a leader that is just starting,
+short enough for a person with a typing error."""
 SEND_SILENCE_MAX_S: Final = 1200.0
 """How long `waku send` waits for a silent node: longer than a job without a timeout of its own may run there."""
 UNFINISHED_PER_CLIENT_MAX: Final = 10_000

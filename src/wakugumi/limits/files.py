@@ -140,5 +140,11 @@ UPLOAD_PATIENCE_S: Final = 300.0
 """How long a sender retries at a busy place."""
 UPLOAD_UNREACHED_S: Final = 300.0
 """A place to which no byte was sent for this long, while its leader is connected, counts as unreachable from here."""
+UPLOAD_BROKEN_MAX: Final = 3
+"""Times that one blob may arrive with a wrong hash, from a client or a worker; then its upload is given up. Once may be
+the fault of the line; this often the content is broken at its source."""
+UPLOAD_ROUNDS_MAX: Final = 10
+"""Times that a leader may ask a client for the files of one job over one connection: a leader that loses them this
+often would ask for ever, and the job is refused."""
 SERVING_MAX: Final = 256
 """Blobs that a leader sends at once; further requests are refused as busy. A worker has a smaller number of its own."""

@@ -96,7 +96,7 @@ def test_a_client_is_made_as_a_grid_is() -> None:
 
 def test_all_that_a_grid_does_a_client_does() -> None:
     public = {name for name in vars(Grid) if not name.startswith("_") and inspect.isfunction(vars(Grid)[name])}
-    inner = {"all_tried", "served", "set_no_leader_timeout", "new_window"}
+    inner = {"all_tried", "served", "set_patience", "new_window"}
     assert public - inner <= set(dir(Client))
 
 

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from wakugumi.app.client_settings import LEADER_HERE, ClientSettings
 from wakugumi.app.work import early
 from wakugumi.app.work.programs import exec_name, find
 from wakugumi.core.names import check_exec_name
 from wakugumi.errors import ConfigError, Refused
-from wakugumi.limits.client import UNFINISHED_PER_CLIENT_MAX
+from wakugumi.limits.client import COMMAND_CONNECT_S, UNFINISHED_PER_CLIENT_MAX
 from wakugumi.roles.client.grid import Grid, connect
-
-CONNECT_WITHIN_S: Final = 2.0
-"""Long enough for a leader that is just starting, short enough for a person with a typing error."""
 
 
 class JobTarget(NamedTuple):
@@ -63,7 +60,7 @@ async def connected(client: ClientSettings, unfinished_max: int = UNFINISHED_PER
         cap=client.cap,
         choice=client.choice,
         grace_s=client.grace_s,
-        connect_timeout_s=CONNECT_WITHIN_S,
+        connect_timeout_s=COMMAND_CONNECT_S,
         patience_s=client.patience_s or None,
         unfinished_max=unfinished_max,
         old_leader=client.old_leader,

@@ -103,7 +103,7 @@ async def connect(
     try:
         await grid.served(connect_timeout_s)
         await grid.all_tried(_ALL_COME_WITHIN_S)
-        grid.set_no_leader_timeout(patience_s)
+        grid.set_patience(patience_s)
         yield grid
     finally:
         await grid.close()
@@ -362,9 +362,9 @@ class Grid:
         if len(self.leaders) > 1:
             await self._session.all_tried(deadline_s)
 
-    def set_no_leader_timeout(self, timeout_s: float | None) -> None:
+    def set_patience(self, patience_s: float | None) -> None:
         """How long jobs wait while no leader serves; for ever if None."""
-        self._session.set_no_leader_timeout(timeout_s)
+        self._session.set_patience(patience_s)
 
     async def served(self, deadline_s: float) -> None:
         """Returns once a leader serves us. Raises Refused("no-leader") if none does in time."""

@@ -19,7 +19,7 @@ from tests.kit.scripted_leader import Peer, ScriptedLeader, WithPlace, grid_with
 from wakugumi.adapters.blobs.place import FolderPlace
 from wakugumi.core.ids import JobId
 from wakugumi.errors import Lost, Refused
-from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
+from wakugumi.limits.files import INLINE_FILE_BYTES_MAX, UPLOAD_ROUNDS_MAX
 from wakugumi.limits.wire import PAYLOAD_BYTES_MAX
 from wakugumi.roles.client.files import uploads
 from wakugumi.roles.client.grid import Grid, connect
@@ -273,7 +273,7 @@ async def test_a_place_without_room_is_a_full_leader_and_offered_the_job_again(
     def full(self: FolderPlace, *rest: object) -> None:
         nonlocal tries
         tries += 1
-        if tries <= uploads.ROUNDS_MAX + 1:
+        if tries <= UPLOAD_ROUNDS_MAX + 1:
             raise Refused("disk", "no room there")
         real(self, *rest)  # type: ignore[arg-type]
 
@@ -472,7 +472,7 @@ async def test_a_leader_that_asks_for_ever_is_not_answered_for_ever(
     monkeypatch.setattr(uploads, "RECONNECT_FIRST_S", 0.001)
     async with grid_with_place(tmp_path / "place") as (grid, peer, _leader):
         job = await grid.submit("p", files={"big.bin": big})
-        for _ in range(uploads.ROUNDS_MAX + 1):
+        for _ in range(UPLOAD_ROUNDS_MAX + 1):
             misses(peer, (await submitted(peer)).msg_id, BIG)
         with pytest.raises(Refused, match="again and again"):
             await job

@@ -1,10 +1,11 @@
-"""How does the content of a job reach its leader? When the leader asks for it, and not before.
+"""How does the content of a job reach its leader, and how often is an upload tried before it is given up?
 
     SubmitJob ─► leader: Missing ─► the blobs it names go to its place, in threads ─► the same SubmitJob again
 
-For `failover` the job counts as sent all the while. Broken uploads are resumed here while the connection to that leader
-lives; after it, `failover` sends the job anew, and arrived blobs count. A blob goes to a place once, however many jobs
-wait for it. Cache puts are uploaded the same way.
+Content is sent when the leader asks for it, and not before; for `failover` the job counts as sent all the while. Broken
+uploads are resumed here (`_upload_with_retries`) while the connection to that leader lives; after it, `failover` sends
+the job anew, and arrived blobs count. A blob goes to a place once, however many jobs wait for it. Cache puts are
+uploaded the same way.
 
 A leader that takes no blobs gets a job with all content in its frame, if that fits. The job waits here until the
 leader's Welcome arrives or is long overdue.
@@ -27,19 +28,17 @@ from wakugumi.core.backoff import with_jitter
 from wakugumi.core.ids import ConnId
 from wakugumi.errors import Lost, Refused
 from wakugumi.limits.client import RECONNECT_FIRST_S, RECONNECT_MAX_S
-from wakugumi.limits.files import UPLOAD_UNREACHED_S, UPLOADS_AT_ONCE_MAX
+from wakugumi.limits.files import UPLOAD_ROUNDS_MAX, UPLOAD_UNREACHED_S, UPLOADS_AT_ONCE_MAX
 from wakugumi.limits.wire import HELLO_DEADLINE_S
+from wakugumi.roles.client.files.blob_upload import BlobUpload, UploadStopped
 from wakugumi.roles.client.files.inline import could_fit, inlined
 from wakugumi.roles.client.files.inputs import Attached, InputBlob
-from wakugumi.roles.client.files.upload import BlobUpload, UploadStopped
 from wakugumi.wire import frame as fr
 
 log = logging.getLogger("wakugumi.client")
 
 NO_VARIABLES: Final = "not-supported"
 """Code of a leader that does not support variables."""
-ROUNDS_MAX: Final = 10
-"""A leader that asks this often for content that it got would ask for ever."""
 _TYPE_AT: Final = 4
 _ID_AT: Final = slice(5, 21)
 """Positions of type and msgId in a frame."""
@@ -226,7 +225,7 @@ class Uploads:
             held.asked_by, held.rounds = conn, 0
         held.conn = conn
         held.rounds += 1
-        if held.rounds > ROUNDS_MAX:
+        if held.rounds > UPLOAD_ROUNDS_MAX:
             self._leave(about, held)
             self._refuse(
                 conn, about, Refused("no-blob", "the leader asks again and again for content that it received")
@@ -237,7 +236,7 @@ class Uploads:
             put = self._puts.get((url, sha256))
             if put is None:
                 put = self._puts[url, sha256] = _Put(url, held.attached[sha256])
-                self._tasks.start(self._upload(put), name=f"send {put.blob.name}")
+                self._tasks.start(self._upload_with_retries(put), name=f"send {put.blob.name}")
             put.waiting[about] = held
         if not held.left:
             self._send_again(held)
@@ -310,7 +309,7 @@ class Uploads:
 
     # A blob on its way.
 
-    async def _upload(self, put: _Put) -> None:
+    async def _upload_with_retries(self, put: _Put) -> None:
         delay_s = RECONNECT_FIRST_S
         broken = losses = 0
         began_at = time.monotonic()

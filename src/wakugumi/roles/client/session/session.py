@@ -1,10 +1,11 @@
-"""How are a client's jobs kept alive over connections that are lost and made anew? `failover` decides; this file acts.
+"""How are a client's jobs kept alive over lost connections, and how long do they wait while no leader serves?
 
     Grid, MapWindow ──► jobs (`book`), room, questions (`ask`) ── events ──► failover
                                       Session ◄───────────────── effects ────┘
                                          └── `connections`: a LeaderLine for each ◄── frames ──► leader
 
-This file connects the parts, and hands them the effects of `failover`.
+`failover` decides about jobs and leaders; this file connects the parts and hands them its effects. The waits without
+any leader are decided here: `served` at the beginning, `set_patience` later. Their defaults are in `limits/client.py`.
 """
 
 from __future__ import annotations
@@ -77,9 +78,9 @@ class Session:
         self.questions = PendingQuestions(self._statuses, self._uploads, self._post)
         self._listeners = LineListeners(self._connections, self._statuses, self._uploads, self.questions, self._post)
         self._windows: set[MapWindow] = set()
-        self._no_leader_timeout_s: float | None = None
-        self._no_leader_timer: asyncio.TimerHandle | None = None
-        """Runs while no leader serves, if there is a timeout for that."""
+        self._patience_s: float | None = None
+        self._patience_timer: asyncio.TimerHandle | None = None
+        """Runs while no leader serves, unless the patience has no end."""
         self._served_once: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def served(self, deadline_s: float) -> None:
@@ -91,22 +92,22 @@ class Session:
             why = f"no leader at {self._statuses.name} within {deadline_s:g} s: {self._statuses.trouble}"
             raise Refused("no-leader", why, self._statuses.hint) from None
 
-    def set_no_leader_timeout(self, timeout_s: float | None) -> None:
+    def set_patience(self, patience_s: float | None) -> None:
         """How long jobs wait while no leader serves; for ever if None."""
-        self._no_leader_timeout_s = timeout_s
-        self._update_no_leader_timer()
+        self._patience_s = patience_s
+        self._update_patience_timer()
 
-    def _update_no_leader_timer(self) -> None:
-        timer, timeout_s = self._no_leader_timer, self._no_leader_timeout_s
-        waits = self.jobs.ended is None and timeout_s is not None and not self._statuses.any_serves
+    def _update_patience_timer(self) -> None:
+        timer, patience_s = self._patience_timer, self._patience_s
+        waits = self.jobs.ended is None and patience_s is not None and not self._statuses.any_serves
         if timer is not None and not waits:
             timer.cancel()
-            self._no_leader_timer = None
-        elif timer is None and waits and timeout_s is not None:
-            self._no_leader_timer = asyncio.get_running_loop().call_later(timeout_s, self._no_leader_in_time)
+            self._patience_timer = None
+        elif timer is None and waits and patience_s is not None:
+            self._patience_timer = asyncio.get_running_loop().call_later(patience_s, self._patience_over)
 
-    def _no_leader_in_time(self) -> None:
-        why = f"no leader at {self._statuses.name} for {self._no_leader_timeout_s:g} s: {self._statuses.trouble}"
+    def _patience_over(self) -> None:
+        why = f"no leader at {self._statuses.name} for {self._patience_s:g} s: {self._statuses.trouble}"
         self._end(Refused("no-leader", why, self._statuses.hint))
 
     async def close(self) -> None:
@@ -226,14 +227,14 @@ class Session:
                     self._statuses.disconnected(
                         effect, served_once=self._served_once.done(), unfinished=len(self.jobs.unfinished)
                     )
-                    self._update_no_leader_timer()
+                    self._update_patience_timer()
                 case ev.Waiting():
                     self._statuses.waits(effect)
                 case ev.WaitingOver():
                     self._statuses.wait_over(effect)
                 case ev.Parted(leader, conn):
                     self._statuses.parted(leader)
-                    self._update_no_leader_timer()
+                    self._update_patience_timer()
                     self._connections.part(conn)
                 case _:
                     assert_never(effect)
@@ -241,7 +242,7 @@ class Session:
 
     def _ready(self, effect: ev.Ready) -> None:
         self._statuses.connected(effect)
-        self._update_no_leader_timer()
+        self._update_patience_timer()
         if not self._served_once.done():
             self._served_once.set_result(None)
 

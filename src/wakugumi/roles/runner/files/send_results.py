@@ -22,7 +22,7 @@ from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.loop.threads import is_no_thread, started_pool
 from wakugumi.core.ids import JobId, show_job_id
 from wakugumi.errors import ConfigError, Lost, Refused
-from wakugumi.limits.files import LARGE_TRANSFERS_MAX
+from wakugumi.limits.files import LARGE_TRANSFERS_MAX, UPLOAD_BROKEN_MAX
 from wakugumi.limits.runner import LARGE_WORK_BYTES
 
 T = TypeVar("T")
@@ -33,8 +33,6 @@ AT_ONCE: Final = 4
 """Results uploaded at once: enough to fill a connection, few enough that each makes progress."""
 PAUSE_FIRST_S: Final = 0.5
 PAUSE_MAX_S: Final = 30.0
-_BROKEN_MAX: Final = 3
-"""After so many reports of a wrong hash from the place, the file on this disk counts as broken."""
 
 
 class SendingStopped(Exception):
@@ -160,7 +158,7 @@ class ResultUploads:
             except (Lost, Refused) as error:
                 if isinstance(error, Refused):
                     broken += error.code == "blob-broken"
-                    if not error.retry or broken >= _BROKEN_MAX:
+                    if not error.retry or broken >= UPLOAD_BROKEN_MAX:
                         raise
                 if not self._url:
                     return False

@@ -1,6 +1,7 @@
-"""How does one blob get into a leader's place, from a file or from memory, and what if it fails?
+"""How is one blob put into a leader's place, from a file or from memory, and may a failed try be repeated?
 
-All methods run in a thread; any thread may read the counts. `uploads` knows the jobs that wait for the blob.
+All methods run in a thread; any thread may read the counts. `uploads` starts the tries, and
+knows the jobs that wait for the blob.
 """
 
 from __future__ import annotations
@@ -8,17 +9,15 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from wakugumi.errors import ConfigError, Lost, Refused
+from wakugumi.limits.files import UPLOAD_BROKEN_MAX
 from wakugumi.roles.client.files.inputs import InputBlob
 
 if TYPE_CHECKING:
     from wakugumi.adapters.blobs.place import Place
-
-_BROKEN_MAX: Final = 3
-"""Content that arrives broken this often, and has not changed here, never arrives whole."""
 
 
 class BlobUpload:
@@ -80,7 +79,7 @@ class BlobUpload:
         """Is the failure one of the connection or of others, not of the content? Raises Refused if the file changed."""
         if no.code == "blob-broken" and not isinstance(self.blob.source, bytes):
             self.blob.source.check(self.blob.ref)
-        return no.code == "blob-busy" or (no.code == "blob-broken" and broken < _BROKEN_MAX)
+        return no.code == "blob-busy" or (no.code == "blob-broken" and broken < UPLOAD_BROKEN_MAX)
 
     def unreached(self, error: Lost, still_s: float) -> Refused:
         return Refused(

@@ -11,8 +11,8 @@ import pytest
 from wakugumi.adapters.blobs.place import FolderPlace
 from wakugumi.adapters.blobs.store import ref_of_bytes
 from wakugumi.errors import Lost, Refused
+from wakugumi.roles.client.files.blob_upload import BlobUpload, UploadStopped
 from wakugumi.roles.client.files.inputs import InputBlob, InputContents
-from wakugumi.roles.client.files.upload import BlobUpload, UploadStopped
 
 CONTENT = b"content"
 
