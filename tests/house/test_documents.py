@@ -28,7 +28,7 @@ SOURCE = TOP / "src" / "wakugumi"
 PAGES = [TOP / "README.md", TOP / "CONTRIBUTING.md", TOP / "CHANGELOG.md", *sorted((TOP / "docs").rglob("*.md"))]
 ARCHITECTURE = (TOP / "docs" / "internals" / "architecture.md").read_text()
 
-FILE = r"`((?:core|wire|adapters|roles|app)/[\w/]+\.py)`"
+FILE = r"`((?:limits|core|wire|adapters|roles|app)/[\w/]+\.py)`"
 FILE_AND_NAME = FILE + r"\s+`([\w.]+)`"
 
 

@@ -1,6 +1,6 @@
-"""Which numbers can an operator watch? Families of counters, gauges and histograms, as plain records. (SPEC O2)
+"""What is a metric? The record types of families, counters, gauges and histograms; `metric_table` lists the metrics.
 
-`core/metric_table.py` has all families without values. A role fills them for each request, and
+`core/metric_table.py` has all families without values (SPEC O2). A role fills them for each request, and
 `adapters/http/metrics_page.py` writes them for Prometheus. Counter and Timing count for a role.
 
 The number of series is bounded: further label values are counted under OTHERS in every label. So a label may hold a

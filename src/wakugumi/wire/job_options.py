@@ -4,6 +4,8 @@
     shell     --priority 7             flags made from the rows (`app/work/job_flags.py`)
     HTTP      ?priority=7              a query read by the rows (`roles/http/job_request.py`), and OpenAPI
     wire      "Priority":7             the field of the same name in `JobRequest`
+    leader    head.priority            the same field of `SubmitHead`, read in `roles/leader/submit.py`
+    worker    request.timeout_s        read in `roles/runner/runner.py`, bounds in `roles/runner/check_request.py`
 
 A new option is one row here, and its field in `JobRequest`, whose bytes are a contract of their own. An option that is
 None is not given.

@@ -36,10 +36,10 @@ async def test_all_jobs_of_a_client_id_go_over_one_counter(leader: Running) -> N
         await one.send("/dispatch/one")
         await two.send("/dispatch/two")
         await leader.until(lambda machine: machine.lanes.queued == 2)
-        assert (callers.waiting, callers.counters) == (2, 1)
+        assert (callers.waiting, len(callers.sessions())) == (2, 1)
         await three.send("/dispatch/one")  # Whose refusal would it be?
         await leader.until(lambda _: callers.waiting == 3)
-        assert callers.counters == 2
+        assert len(callers.sessions()) == 2
     await nothing_is_left(leader)
 
 
@@ -57,10 +57,10 @@ async def test_a_counter_that_nobody_uses_is_let_go_and_so_is_its_client(leader:
             await worker.ack(await worker.assigned())
             await caller.answer()
         await leader.until(lambda machine: set(machine.clients.by_id) == {"desk"})
-        assert callers.counters == 1, "the job that goes on is still its own"
+        assert len(callers.sessions()) == 1, "the job that goes on is still its own"
         await worker.ack(job)
         await leader.until(lambda machine: not machine.clients.by_id)
-    assert callers.counters == 0
+    assert len(callers.sessions()) == 0
     assert not leader.leader.hub.local_peers
     assert (await post(leader, "/dispatch/one?client=desk")).status == 200
 
@@ -96,7 +96,7 @@ async def test_who_asks_again_takes_the_place_of_who_left(leader: Running) -> No
             async with Caller(leader.port) as caller:
                 await caller.send("/dispatch/one")
                 await leader.until(lambda machine: bool(callers.waiting and machine.jobs))
-                assert callers.counters == 1
+                assert len(callers.sessions()) == 1
             await nothing_is_left(leader)
             await leader.until(lambda _: all(left.is_told for it in callers.sessions() for left in it.left.values()))
         another = await post(leader, "/dispatch/one", b"another input")
@@ -140,16 +140,16 @@ async def test_a_result_is_delivered_once_it_is_written_and_not_when_its_reader_
         async with Caller(leader.port) as caller:
             await caller.send("/dispatch/one")
             assigned = await worker.assigned()
-            (waiting,) = [counter.visits[job] for counter in pages_of(leader).callers.sessions()]
-        await leader.until(lambda _: waiting.visit.is_gone)
+            (waiting,) = [session.requests[job] for session in pages_of(leader).callers.sessions()]
+        await leader.until(lambda _: waiting.request.is_gone)
         await worker.ack(assigned, Stdout="x" * printed)
-        (counter,) = pages_of(leader).callers.sessions()
-        await leader.until(lambda _: job in counter.unread and not counter.visits)
+        (session,) = pages_of(leader).callers.sessions()
+        await leader.until(lambda _: job in session.unread and not session.requests)
         await asyncio.sleep(0)
         assert job in leader.machine.clients.results.undelivered, "nobody has it"
         assert (await post(leader, "/dispatch/one")).status == 200
         await leader.until(lambda machine: job not in machine.clients.results.undelivered)
-        assert not counter.unread
+        assert not session.unread
 
 
 async def test_a_result_that_nobody_comes_back_for_is_let_go_after_a_while(
@@ -185,7 +185,7 @@ async def test_a_job_that_ends_as_a_problem_is_delivered_with_it(leader: Running
         await caller.send("/dispatch/one?retries=0")
         await worker.ack(await worker.assigned(), Status="FAILED", Stderr="no", Reason=reason)
         assert (await caller.answer()).code == reason
-        assert not any(counter.unread for counter in callers.sessions())
+        assert not any(session.unread for session in callers.sessions())
         await leader.until(lambda machine: job not in machine.clients.results.undelivered)
         assert await leader.leader.drain(DEADLINE_S)
 
@@ -193,12 +193,12 @@ async def test_a_job_that_ends_as_a_problem_is_delivered_with_it(leader: Running
 @pytest.mark.spec("L6")
 async def test_a_stopping_leader_does_not_wait_for_a_reader_that_left(leader: Running) -> None:
     job = job_id_from_name("one")
-    visit = AVisit()
+    request = AVisit()
     async with OldWorker(leader.port) as worker:
         await worker.hello("job.assign.>", credit=1)
         waiting = asyncio.get_running_loop().create_task(
             pages_of(leader).callers.wait_for(
-                visit,
+                request,
                 ClientId("http"),
                 job,
                 lambda conn: ev.Submitted(conn, job, parse_subject("job.assign.pricer"), "pricer", 1.0, b"{}"),
@@ -208,6 +208,6 @@ async def test_a_stopping_leader_does_not_wait_for_a_reader_that_left(leader: Ru
         await waiting
         assert not await leader.leader.drain(0.1), "its reader reads"
         assert job in leader.machine.clients.results.undelivered
-        visit.is_gone = True
+        request.is_gone = True
         assert await leader.leader.drain(DEADLINE_S)
         assert job not in leader.machine.clients.results.undelivered

@@ -1,6 +1,7 @@
 """Which metrics does a leader publish? The counts of `stats` by group and subject, and sizes of its tables. (L8, O2)
 
-The numbers are read from the leader's state at each request; none is counted for this alone.
+The numbers are read from the leader's state at each request. Counts without a subject, such as those of declined jobs,
+are in `Counts` of `core/leader/jobs/lifecycle.py`; counts per subject and group in `core/leader/stats.py`.
 
 Only so many cells have series of their own; the rest is one series, OTHERS. The choice changes as subjects come and go,
 and no counter may ever shrink: Prometheus would take that for a restart, and count all of it again. So the counts that

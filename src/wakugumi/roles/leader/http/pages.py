@@ -114,15 +114,15 @@ class GroupPages:
     async def close(self) -> None:
         await self.callers.close()
 
-    async def dispatch(self, visit: HttpRequest) -> Reply:
+    async def dispatch(self, request: HttpRequest) -> Reply:
         """Run a job; wait for it if it runs already; return its result if it is done."""
-        name, job = job_of(visit)
-        form = JobForm.of(visit, _ALSO)
+        name, job = job_of(request)
+        form = JobForm.of(request, _ALSO)
         if not form.program:
             form = form._replace(program=self._settings.program)
         self._check_open(job)
         with self._received():
-            received = await self._receive(visit)
+            received = await self._receive(request)
         blobs: tuple[BlobRef, ...] = ()
         try:
             payload = request_of(form, job, received)
@@ -140,11 +140,11 @@ class GroupPages:
         finally:
             if received.path is not None:
                 received.path.unlink(missing_ok=True)
-        return await self._answer(visit, name, form.client, job, lambda conn: structs.replace(event, conn=conn))
+        return await self._answer(request, name, form.client, job, lambda conn: structs.replace(event, conn=conn))
 
-    async def status(self, visit: HttpRequest) -> Reply:
+    async def status(self, request: HttpRequest) -> Reply:
         """Where is a job, and why?"""
-        name, job = job_of(visit)
+        name, job = job_of(request)
         row = await self.callers.ask(AskJob(show_job_id(job)))
         why = await self.callers.ask(AskExplain(show_job_id(job)))
         assert isinstance(row, JobRow)
@@ -164,19 +164,19 @@ class GroupPages:
         }
         return Reply(200, msgspec.json.encode(told), _JSON)
 
-    async def result(self, visit: HttpRequest) -> Reply:
+    async def result(self, request: HttpRequest) -> Reply:
         """The ZIP of a finished job of any client."""
-        name, job = job_of(visit)
+        name, job = job_of(request)
         row = await self.callers.ask(AskJob(show_job_id(job)))
         assert isinstance(row, JobRow)
         if _STATES[row.state] not in {"done", "failed"}:
             raise Refused("no-result", f"job {name} is {_STATES[row.state]}")
         # Not claimed as the client that submitted it: only that client confirms its result.
-        return await self._answer(visit, name, ClientId(CLIENT), job, lambda conn: ev.Claimed(conn, (job,)))
+        return await self._answer(request, name, ClientId(CLIENT), job, lambda conn: ev.Claimed(conn, (job,)))
 
-    async def cancel(self, visit: HttpRequest) -> Reply:
+    async def cancel(self, request: HttpRequest) -> Reply:
         """Cancel a job. A finished one stays as it is."""
-        name, job = job_of(visit)
+        name, job = job_of(request)
         answer = await self.callers.ask(AskCancel([show_job_id(job)]))
         assert isinstance(answer, CancelAnswer)
         if answer.unknown:
@@ -209,12 +209,12 @@ class GroupPages:
         finally:
             self.receiving -= 1
 
-    async def _receive(self, visit: HttpRequest) -> Received:
+    async def _receive(self, request: HttpRequest) -> Received:
         blobs = self._blobs
         if blobs is None:
-            return await receive_file(visit, Path(), bytes_max=INLINE_FILE_BYTES_MAX)
+            return await receive_file(request, Path(), bytes_max=INLINE_FILE_BYTES_MAX)
         folder = Path(tempfile.gettempdir()) if blobs.store is None else blobs.store.incoming
-        return await receive_file(visit, folder, bytes_max=BLOB_BYTES_MAX)
+        return await receive_file(request, folder, bytes_max=BLOB_BYTES_MAX)
 
     async def _bring(self, received: Received, refs: Sequence[BlobRef]) -> None:
         """Put a large input into the leader's place, if it is not there. Raises Refused."""
@@ -238,13 +238,13 @@ class GroupPages:
 
     async def _answer(
         self,
-        visit: HttpRequest,
+        request: HttpRequest,
         name: str,
         client: ClientId,
         job: JobId,
         say: Callable[[ConnId], ev.Submitted | ev.Claimed],
     ) -> Reply:
-        effect = await self.callers.wait_for(visit, client, job, say)
+        effect = await self.callers.wait_for(request, client, job, say)
         try:
             reply = await self._reply(name, client, effect)
         except Refused:  # An error is an answer too: the job is over.
