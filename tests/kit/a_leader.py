@@ -108,7 +108,7 @@ class Running:
 
     @property
     def machine(self) -> LeaderMachine:
-        machine = self.leader.drive._machine
+        machine = self.leader.drive.machine
         assert isinstance(machine, LeaderMachine)
         return machine
 

@@ -172,8 +172,8 @@ def test_sizes_and_places_beyond_4_gib_are_told_in_their_order(world: World) -> 
     with world.packed.open("wb") as file:
         file.seek(14 * GIB)
         writer = FileZip(file.fileno(), str(world.scratch), 1 << 40)
-        writer._list(line_of(b"both", 0o644, 0x800, 0, (0, 33), 7, 5 * GIB, 6 * GIB, 8 * GIB), 6 * GIB)
-        writer._list(line_of(b"place", 0o644, 0x800, 0, (0, 33), 7, 5, 6, 8 * GIB), 6)
+        writer.add_line(line_of(b"both", 0o644, 0x800, 0, (0, 33), 7, 5 * GIB, 6 * GIB, 8 * GIB), 6 * GIB)
+        writer.add_line(line_of(b"place", 0o644, 0x800, 0, (0, 33), 7, 5, 6, 8 * GIB), 6)
         writer.finish()
         writer.close()
     told = [("both", 6 * GIB, 5 * GIB, 8 * GIB), ("place", 6, 5, 8 * GIB)]
@@ -190,7 +190,7 @@ def test_a_long_list_of_entries_waits_on_the_disk(world: World) -> None:
         writer = FileZip(file.fileno(), str(world.scratch), 1 << 40)
         before = len(os.listdir("/proc/self/fd"))
         for number in range(20_000):
-            writer._list(line_of(b"%0100d" % number, 0o644, 0x800, 0, (0, 33), 0, 0, 0, 0), 0)
+            writer.add_line(line_of(b"%0100d" % number, 0o644, 0x800, 0, (0, 33), 0, 0, 0, 0), 0)
         assert len(os.listdir("/proc/self/fd")) == before + 1
         writer.finish()
         writer.close()

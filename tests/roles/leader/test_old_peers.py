@@ -306,7 +306,7 @@ async def test_a_job_that_an_unforeseen_failure_keeps_from_an_old_worker_goes_to
         async with OldWorker(leader.port) as worker:
             await worker.hello(credit=1)
             with monkeypatch.context() as patch:
-                patch.setattr(old_peers, "_read_all", fails)
+                patch.setattr(old_peers, "read_all", fails)
                 job = await submitted(client, [{"Name": "in", **put(place, SMALL)}])
                 async with asyncio.timeout(DEADLINE_S):
                     assert await worker.reader.read() == b"", "the connection ends, and with it the assignment"
@@ -324,7 +324,7 @@ async def test_a_result_that_an_unforeseen_failure_keeps_from_an_old_client_is_s
 
     async with own_worker(leader) as worker:
         with monkeypatch.context() as patch:
-            patch.setattr(old_peers, "_read_all", fails)
+            patch.setattr(old_peers, "read_all", fails)
             async with OldClient(leader.port) as client:
                 await client.hello("old")
                 job = await client.submit("calcA")

@@ -214,7 +214,7 @@ async def test_a_folder_for_what_is_received_is_no_link_to_elsewhere(tmp_path: P
     (tmp_path / "elsewhere" / "mine").touch()
     (tmp_path / "jobs" / ".receiving").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError):
-        node_module._empty(tmp_path / "jobs" / ".receiving")
+        node_module.emptied(tmp_path / "jobs" / ".receiving")
     assert (tmp_path / "elsewhere" / "mine").exists()
 
 

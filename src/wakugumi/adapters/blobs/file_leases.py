@@ -156,7 +156,7 @@ def copy_file(source: int, path: str, mode: int, folder: int | None = None) -> N
     relative to it."""
     file = os.open(path, _NEW, mode, dir_fd=folder)
     try:
-        if _clone(source, file) or _copy_inside(source, file):
+        if clone(source, file) or _copy_inside(source, file):
             return
     except OSError:
         os.unlink(path, dir_fd=folder)
@@ -167,7 +167,7 @@ def copy_file(source: int, path: str, mode: int, folder: int | None = None) -> N
     copy_new(source, path, mode, folder)
 
 
-def _clone(source: int, file: int) -> bool:
+def clone(source: int, file: int) -> bool:
     """Let both files share their blocks until one of them is modified."""
     try:
         fcntl.ioctl(file, _CLONE, source)

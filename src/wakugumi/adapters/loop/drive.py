@@ -56,7 +56,7 @@ class Drive(Generic[E, K, D]):
         keeper: Keeper[K] | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._machine = machine
+        self.machine = machine
         self._perform = perform
         self._name = name
         self._keeper = keeper
@@ -113,7 +113,7 @@ class Drive(Generic[E, K, D]):
         self.steps += 1
         try:
             now = self._loop.time()
-            step = self._machine.tick(now) if events is None else self._machine.handle(events, now)
+            step = self.machine.tick(now) if events is None else self.machine.handle(events, now)
             if self._trace:
                 self._log(events or (), step)
             if step.at_once:
@@ -170,7 +170,7 @@ class Drive(Generic[E, K, D]):
 
     def _set_timer(self) -> None:
         """A timer that fires too early costs one empty tick; a new timer each turn would cost more."""
-        wake_at = self._machine.wake_at()
+        wake_at = self.machine.wake_at()
         if wake_at is not None and wake_at < self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()

@@ -212,7 +212,7 @@ class Zip(ABC):
         head = LOCAL.pack(b"PK\3\4", VERSION, UTF8_FLAG, method, *when, crc, size, raw, len(name), 0)
         self._write(head + name + content)
         mode = found.status.st_mode & _MODE_MASK
-        self._list(line_of(name, mode, UTF8_FLAG, method, when, crc, size, raw, at), raw)
+        self.add_line(line_of(name, mode, UTF8_FLAG, method, when, crc, size, raw, at), raw)
 
     def _in_pieces(self, found: FoundFile, size: int, pieces: Iterator[bytes]) -> None:
         """Sizes and checksum come after the content. The first piece decides whether deflating helps."""
@@ -235,9 +235,9 @@ class Zip(ABC):
         length = self._at - start
         self._tell_sizes(crc, length, raw, at=at, large=large)
         mode = found.status.st_mode & _MODE_MASK
-        self._list(line_of(name, mode, self.flags, method, when, crc, length, raw, at), raw)
+        self.add_line(line_of(name, mode, self.flags, method, when, crc, length, raw, at), raw)
 
-    def _list(self, line: bytes, raw: int) -> None:
+    def add_line(self, line: bytes, raw: int) -> None:
         self._write_line(line)
         self._count += 1
         self.unpacked_bytes += raw

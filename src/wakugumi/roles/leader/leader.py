@@ -103,11 +103,11 @@ class Leader:
         self._local_peers = hub.local_peers
         self.questions = Questions(lambda: machine.lanes.queued > 0)
         self.old_peers = OldPeers(hub, blobs)
-        self._table = Effects(hub, blobs, self.old_peers).table
+        self.effects = Effects(hub, blobs, self.old_peers).table
         if blobs is not None:
             manifests = None if journal is None else Manifests(Path(journal.path).parent / "caches")
             self.caches = LeaderCaches(
-                hub, self._table, blobs, manifests, is_needed=machine.holds, blobs_max=budget.stocked_blobs
+                hub, self.effects, blobs, manifests, is_needed=machine.holds, blobs_max=budget.stocked_blobs
             )
             self.caches.drive.failed.add_done_callback(self._caches_failed)
             blobs.begin(self._is_blob_needed)
@@ -187,7 +187,7 @@ class Leader:
         return self._needs_of_jobs(blob) or blob in self.blobs.expected or self.caches.pins(blob)
 
     def _perform(self, effects: Sequence[LeaderDo]) -> None:
-        peers, table = self.peers, self._table
+        peers, table = self.peers, self.effects
         mixed: Sequence[Any] = effects  # The table is faster than an `isinstance` for each type.
         for effect in mixed:
             perform = table.get(type(effect))

@@ -211,7 +211,7 @@ class OldPeers:
             raise _too_big(size)
         if self._blobs is None:
             raise Refused("no-blob", "this leader keeps no blobs any more")
-        return await asyncio.to_thread(_read_all, self._blobs.place, refs)
+        return await asyncio.to_thread(read_all, self._blobs.place, refs)
 
 
 def _same(slow_part: _SlowPart) -> _SlowPart:
@@ -256,7 +256,7 @@ def _kept(job: JobId) -> str:
     return f"All of it is kept for {KEPT_RESULT_TTL_S:.0f} s: waku jobs wait {show_job_id(job)}"
 
 
-def _read_all(place: Place, refs: Sequence[BlobRef]) -> dict[str, bytes]:
+def read_all(place: Place, refs: Sequence[BlobRef]) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory(prefix="wakugumi-") as folder:
         for ref in refs:

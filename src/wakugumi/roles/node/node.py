@@ -93,7 +93,7 @@ class Node:
         """Callers that wait for a job, or for the end of its answer."""
         self._quiet = asyncio.Event()
         self._quiet.set()
-        self.folder = _empty(Path(station.folder) / RECEIVING)
+        self.folder = emptied(Path(station.folder) / RECEIVING)
 
     async def admit(self, job: JobId, size: int | None, request: bytes = b"") -> Finished | None:
         """Called before any input is read: returns the result, if it is known without the input. `size` is that of the
@@ -188,7 +188,7 @@ def show_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _empty(folder: Path) -> Path:
+def emptied(folder: Path) -> Path:
     """The folder for inputs, without files of an earlier life. Raises ConfigError."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)

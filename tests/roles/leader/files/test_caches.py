@@ -428,8 +428,8 @@ async def test_what_cannot_be_done_for_one_connection_ends_that_connection_alone
     async with a_leader_with_caches(tmp_path) as leader:
         assert leader.leader.caches is not None
         for act, effect in (
-            (leader.leader.caches._table, se.SendNoSource),
-            (leader.leader._table, ev.SendWorkerConfirms),
+            (leader.leader.caches.effects, se.SendNoSource),
+            (leader.leader.effects, ev.SendWorkerConfirms),
         ):
             works, act[effect] = act[effect], fail
             async with Fetcher(leader.port) as worker:
@@ -453,13 +453,13 @@ async def test_a_job_that_cannot_be_sent_to_a_worker_is_given_to_another(tmp_pat
         Fetcher(leader.port) as second,
     ):
         await client.hello_client()
-        works = leader.leader._table[ev.SendAssign]
+        works = leader.leader.effects[ev.SendAssign]
 
         def fail_once(_peer: object, _effect: object) -> None:
-            leader.leader._table[ev.SendAssign] = works
+            leader.leader.effects[ev.SendAssign] = works
             raise ValueError("it does not fit a frame")
 
-        leader.leader._table[ev.SendAssign] = fail_once
+        leader.leader.effects[ev.SendAssign] = fail_once
         await first.hello_worker(first.id, "", "receipts")
         await first.credit(1)
         job = uuid4()

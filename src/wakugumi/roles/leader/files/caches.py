@@ -108,7 +108,7 @@ class LeaderCaches:
         self.drive: Drive[SpreadEvent, SpreadKeep, SpreadDo] = Drive(
             self.machine, self._perform, name="caches", keeper=manifests
         )
-        self._table: dict[type[object], Callable[[Peer, Any], None]] = {
+        self.effects: dict[type[object], Callable[[Peer, Any], None]] = {
             **perform,
             SendAnswer: partial(self._send_answer, perform[SendAnswer]),
             se.SendSource: _send_source,
@@ -303,7 +303,7 @@ class LeaderCaches:
     # Effects of the cache machine.
 
     def _perform(self, effects: Sequence[SpreadDo]) -> None:
-        peers, table = self._peers, self._table
+        peers, table = self._peers, self.effects
         for effect in effects:
             peer = peers.get(effect.conn)
             if peer is not None:
