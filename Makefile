@@ -79,6 +79,7 @@ docs: setup ## write the pages that are made of the source
 	$(BIN)/python -m tools.errors_page
 	$(BIN)/python -m tools.limits_page
 	$(BIN)/python -m tools.metrics_page
+	$(BIN)/python -m tools.http_pages
 	$(BIN)/python -m tools.kit_page
 
 picture: setup ## record the README's picture of a run anew

@@ -10,6 +10,7 @@ import pytest
 from tools.attribute_docs import attribute_docs
 from tools.commands_page import commands_page
 from tools.errors_page import errors_page
+from tools.http_pages import http_pages
 from tools.limits_page import limits_page
 from tools.metrics_page import families, metrics_page
 from tools.module_map import PAGES as MODULE_PAGES
@@ -20,8 +21,8 @@ from wakugumi.app.commands import COMMANDS
 from wakugumi.app.settings import all_options
 from wakugumi.core.setting import options_of
 from wakugumi.roles.http.job_request import PARAMETERS
-from wakugumi.roles.http.openapi import OPERATIONS
 from wakugumi.roles.http.openapi_schemas import KEPT_HEADERS
+from wakugumi.roles.http.page_table import PAGES as PAGES_OVER_HTTP
 
 TOP = Path(__file__).parents[2]
 SOURCE = TOP / "src" / "wakugumi"
@@ -119,6 +120,10 @@ def test_the_page_of_metrics_is_made_of_the_source_as_it_is() -> None:
     assert (TOP / "docs" / "reference" / "metrics.md").read_text() == metrics_page(), "hint: make docs"
 
 
+def test_the_page_of_pages_over_http_is_made_of_the_source_as_it_is() -> None:
+    assert (TOP / "docs" / "reference" / "http-pages.md").read_text() == http_pages(), "hint: make docs"
+
+
 def test_every_metric_has_a_meaning_and_a_chapter() -> None:
     page = metrics_page()
     assert [family.name for family in families() if page.count(f"`{family.name}`") != 1] == []
@@ -144,20 +149,11 @@ def test_help_of_a_setting_is_a_phrase_in_plain_words() -> None:
             assert "nothing is said" not in about, about
 
 
-def test_jobs_over_http_has_every_request_of_every_role() -> None:
+def test_every_request_that_jobs_over_http_names_is_in_the_table_of_pages() -> None:
     page = (TOP / "docs" / "use" / "http.md").read_text()
-    told = set()
-    for request, *columns in re.findall(
-        r"^\| `([A-Z]+ /\S+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", page, re.MULTILINE
-    ):
-        told |= {(request, role) for role, cell in zip(("node", "leader", "gateway"), columns) if cell != "–"}
-    there = {
-        (f"{operation.method} {operation.path}", role)
-        for operation in OPERATIONS
-        for role in operation.roles
-        if role != "worker" and not operation.path.startswith("/blobs/")
-    }
-    assert told == there
+    named = set(re.findall(r"`([A-Z]+ /[^`]+)`", page))
+    assert named
+    assert named <= {page.request for page in PAGES_OVER_HTTP}
 
 
 def test_jobs_over_http_has_every_parameter_and_every_header() -> None:

@@ -22,7 +22,8 @@ from tests.kit.a_worker import working
 from wakugumi.core.gateway.groups import GroupAt
 from wakugumi.roles.gateway.server import GatewayServer
 from wakugumi.roles.gateway.settings import GatewaySettings
-from wakugumi.roles.http.openapi import GATEWAY, LEADER, NODE, WORKER, document, operations_of
+from wakugumi.roles.http.openapi import document
+from wakugumi.roles.http.page_table import GATEWAY, LEADER, NODE, WORKER, pages_of
 
 pytestmark = pytest.mark.anyio
 
@@ -102,4 +103,4 @@ def ask_one(operation: Any, mode: schemathesis.GenerationMode, session: requests
 @pytest.mark.parametrize("role", [LEADER, NODE, GATEWAY, WORKER])
 async def test_no_question_gets_an_answer_that_is_not_described(role: str, tmp_path: Path) -> None:
     async with listening(role, tmp_path) as port:
-        assert await asyncio.to_thread(ask_all, role, port) >= len(operations_of(role))
+        assert await asyncio.to_thread(ask_all, role, port) >= len(pages_of(role))

@@ -1,10 +1,4 @@
-"""What does a gateway answer? (SPEC G2, G3)
-
-    POST   /submit/{job}     the answer itself, or 202 and a status URL if the client prefers that
-    GET    /status/{job}     queued, running, done or failed
-    GET    /result/{job}     the answer, once there is one
-    GET    /events/{job}     each state as it changes, as server-sent events
-    DELETE /jobs/{job}       cancels the job
+"""How does a gateway answer? (SPEC G2, G3) `roles/http/page_table.py` has its pages.
 
 The machine decides (`core/gateway/requests.py`); here its answers become replies.
 """
@@ -43,6 +37,7 @@ from wakugumi.roles.gateway.form import (
 )
 from wakugumi.roles.gateway.gateway import Ended, Gateway, GatewayRequest
 from wakugumi.roles.http.job_request import JobForm, job_of
+from wakugumi.roles.http.page_table import GATEWAY, page_routes
 
 _JSON: Final = "application/json"
 _ZIP: Final = "application/zip"
@@ -57,14 +52,15 @@ class GatewayPages:
         self._gateway = gateway
         self._body_bytes_max = body_bytes_max
 
-    def pages(self) -> list[PageRoute]:
-        return [
-            PageRoute("POST", "/submit/", self.submit),
-            PageRoute("GET", "/status/", self.status),
-            PageRoute("GET", "/result/", self.result),
-            PageRoute("GET", "/events/", self.watch),
-            PageRoute("DELETE", "/jobs/", self.cancel),
-        ]
+    def routes(self) -> list[PageRoute]:
+        handlers = {
+            "post_submit": self.submit,
+            "get_status": self.status,
+            "get_result": self.result,
+            "get_events": self.watch,
+            "delete_jobs": self.cancel,
+        }
+        return page_routes(GATEWAY, handlers)
 
     @property
     def submits(self) -> int:

@@ -15,7 +15,6 @@ import os
 import secrets
 from collections.abc import Iterable
 from contextlib import AsyncExitStack, suppress
-from typing import Final
 
 from wakugumi import __version__
 from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
@@ -29,12 +28,10 @@ from wakugumi.core.metrics import Family
 from wakugumi.roles.gateway.gateway import Gateway
 from wakugumi.roles.gateway.pages import GatewayPages
 from wakugumi.roles.gateway.settings import GatewaySettings
-from wakugumi.roles.http.openapi import document
+from wakugumi.roles.http.page_table import GATEWAY
 from wakugumi.roles.http.status_pages import OK, STOPPING, wayside_pages
 
 log = logging.getLogger("wakugumi.gateway")
-
-ROLE: Final = "gateway"
 
 
 class GatewayServer:
@@ -92,7 +89,7 @@ class GatewayServer:
 
     async def listen(self, host: str, port: int, names: Iterable[str] = ()) -> int:
         """Serves at this address, and returns the port. Raises ConfigError."""
-        self._listener = await listen_http(host, port, [self._pages], names=names)
+        self._listener = await listen_http(host, port, [self.routes], names=names)
         return self._listener.port
 
     async def drain(self, deadline_s: float) -> bool:
@@ -127,11 +124,8 @@ class GatewayServer:
             ((group.name,), word not in {"gone", "resting"}) for group, word, _ in states
         )
 
-    def _pages(self) -> list[PageRoute]:
-        return [
-            *self.pages.pages(),
-            *wayside_pages(ROLE, __version__, self._health, self._capacity, self.metrics, lambda: document(ROLE)),
-        ]
+    def routes(self) -> list[PageRoute]:
+        return [*self.pages.routes(), *wayside_pages(GATEWAY, __version__, self._health, self._capacity, self.metrics)]
 
     def _health(self) -> str:
         return STOPPING if self.gateway.is_stopping else OK

@@ -1,10 +1,5 @@
 """Which pages does every role have? Health, capacity, metrics, and the description of all pages.
 
-    GET /health        200 {"status": "ok", …}, or 503 with another status: a balancer sends no more requests there
-    GET /capacity      200 {"running": n, "limit": n, …}
-    GET /metrics       for Prometheus
-    GET /openapi.json  every page of the role, for machines
-
 Called where the role's pages are made, at the first byte of HTTP: the writer of metrics is imported then.
 """
 
@@ -20,6 +15,8 @@ import msgspec
 from wakugumi.adapters.http.page import HttpRequest, Page, PageRoute, Reply
 from wakugumi.core.metrics import Family
 from wakugumi.limits.node import CAPACITY_AGE_MAX_S
+from wakugumi.roles.http.openapi import document
+from wakugumi.roles.http.page_table import page_routes
 
 OK: Final = "ok"
 STOPPING: Final = "stopping"
@@ -32,19 +29,18 @@ def wayside_pages(
     health: Callable[[], str],
     capacity: Callable[[], Mapping[str, int]],
     metrics: Callable[[], Iterable[Family]],
-    openapi: Callable[[], bytes],
     about: Mapping[str, str] = {},
 ) -> list[PageRoute]:
-    """`health` returns OK, STOPPING or the fault; `openapi` is called once, by the first request for it. `about` are
-    headers of the capacity, for a polling leader."""
+    """`health` returns OK, STOPPING or the fault; `about` are headers of the capacity, for a polling leader."""
     from wakugumi.adapters.http.metrics_page import metrics_page
 
-    return [
-        PageRoute("GET", "/health", _health_page(role, version, health), quiet=True),
-        PageRoute("GET", "/capacity", _capacity_page(capacity, about), quiet=True),
-        PageRoute("GET", "/metrics", metrics_page(metrics), quiet=True),
-        PageRoute("GET", "/openapi.json", _openapi_page(openapi), quiet=True),
-    ]
+    handlers = {
+        "get_health": _health_page(role, version, health),
+        "get_capacity": _capacity_page(capacity, about),
+        "get_metrics": metrics_page(metrics),
+        "get_openapi_json": _openapi_page(role),
+    }
+    return page_routes(role, handlers)
 
 
 def _health_page(role: str, version: str, health: Callable[[], str]) -> Page:
@@ -70,12 +66,13 @@ def _capacity_page(capacity: Callable[[], Mapping[str, int]], about: Mapping[str
     return page
 
 
-def _openapi_page(openapi: Callable[[], bytes]) -> Page:
+def _openapi_page(role: str) -> Page:
+    """The document is made by the first request for it."""
     made = b""
 
     async def page(_visit: HttpRequest) -> Reply:
         nonlocal made
-        made = made or openapi()
+        made = made or document(role)
         return Reply(200, made, _JSON)
 
     return page

@@ -1,13 +1,8 @@
-"""What does a node answer over HTTP? (SPEC N2)
-
-POST   /run/{job}     a form with one file: 200 and the ZIP, be it that the program failed; 423 while it runs here
-DELETE /jobs/{job}    end it: 202
-GET    /health /capacity /metrics /openapi.json
-"""
+"""How does a node answer over HTTP? (SPEC N2) `roles/http/page_table.py` has its pages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
@@ -21,6 +16,7 @@ from wakugumi.core.runner.metrics import run_families
 from wakugumi.errors import Refused
 from wakugumi.limits.node import RUNNING_RETRY_AFTER_S
 from wakugumi.roles.http.job_request import ROOT, RUNS_AS, TAKES, JobForm, job_of, request_of
+from wakugumi.roles.http.page_table import NODE, page_routes
 from wakugumi.roles.http.status_pages import OK, STOPPING, wayside_pages
 from wakugumi.roles.http.zip_response import answer_of
 from wakugumi.roles.node.node import Node, show_time
@@ -32,19 +28,17 @@ from wakugumi.wire.request_digest import HEADER, digest_in
 _JSON: Final = "application/json"
 
 
-def node_pages(node: Node, openapi: Callable[[], bytes]) -> list[PageRoute]:
+def node_pages(node: Node) -> list[PageRoute]:
     """All pages of a node."""
     station = node.station
     return [
-        PageRoute("POST", "/run/", partial(_run, node)),
-        PageRoute("DELETE", "/jobs/", partial(_cancel, node)),
+        *page_routes(NODE, {"post_run": partial(_run, node), "delete_jobs": partial(_cancel, node)}),
         *wayside_pages(
-            "node",
+            NODE,
             __version__,
             lambda: STOPPING if station.stopping else OK,
             lambda: {"running": station.running, "limit": station.limit},
             lambda: node_families(node),
-            openapi,
             {TAKES: ENV} | ({RUNS_AS: ROOT} if station.rules.runs_as_root else {}),
         ),
     ]

@@ -106,7 +106,6 @@ async def listen(
 
 def _pages(node: Node) -> Sequence[PageRoute]:
     """Called at the first byte of HTTP: the needed modules are imported then."""
-    from wakugumi.roles.http.openapi import NODE, document
     from wakugumi.roles.node.pages import node_pages
 
-    return node_pages(node, lambda: document(NODE))
+    return node_pages(node)

@@ -15,7 +15,7 @@ from wakugumi.adapters.net.address import Address
 from wakugumi.adapters.port.port import listen_http
 from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.core.runner.metrics import run_families
-from wakugumi.roles.http.openapi import WORKER, document
+from wakugumi.roles.http.page_table import WORKER
 from wakugumi.roles.http.status_pages import OK, STOPPING, wayside_pages
 from wakugumi.roles.runner.files.serve import PARTS_OF_WORKER
 from wakugumi.roles.runner.settings import WorkerSettings
@@ -82,5 +82,4 @@ class Worker:
             lambda: STOPPING if station.stopping else OK,
             lambda: {"running": station.running, "limit": station.limit},
             lambda: run_families(station.counts, running=station.running, limit=station.limit, free=station.free),
-            lambda: document(WORKER),
         )

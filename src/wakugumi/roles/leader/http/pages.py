@@ -1,10 +1,4 @@
-"""What does a leader answer by HTTP, on its own port? The pages of a group (SPEC G1).
-
-    POST   /dispatch/{job}   run it on one of the group's workers; the answer is its ZIP      docs/use/http.md
-    GET    /status/{job}     where is it, and why
-    GET    /result/{job}     its ZIP, if it is done
-    DELETE /jobs/{job}       cancel it
-    GET    /health /capacity /metrics /openapi.json
+"""How does a leader answer by HTTP, on its own port? (SPEC G1) `roles/http/page_table.py` has its pages.
 
 A small input stays in memory; a large one is put into the leader's place for blobs before its job is submitted.
 A small input and a small answer need no thread.
@@ -39,7 +33,7 @@ from wakugumi.core.metrics import Counter, Family
 from wakugumi.errors import Lost, PeerError, Refused
 from wakugumi.limits.files import BLOB_BYTES_MAX, INLINE_FILE_BYTES_MAX
 from wakugumi.roles.http.job_request import CLIENT, JobForm, job_of, request_of
-from wakugumi.roles.http.openapi import LEADER, document
+from wakugumi.roles.http.page_table import LEADER, page_routes
 from wakugumi.roles.http.status_pages import OK, STOPPING, wayside_pages
 from wakugumi.roles.http.zip_response import answer_of
 from wakugumi.roles.leader.effects import record_of
@@ -82,19 +76,15 @@ class GroupPages:
         self._is_first = True
 
     def routes(self) -> list[PageRoute]:
+        handlers = {
+            "post_dispatch": self.dispatch,
+            "get_status": self.status,
+            "get_result": self.result,
+            "delete_jobs": self.cancel,
+        }
         return [
-            PageRoute("POST", "/dispatch/", self.dispatch),
-            PageRoute("GET", "/status/", self.status, quiet=True),
-            PageRoute("GET", "/result/", self.result),
-            PageRoute("DELETE", "/jobs/", self.cancel),
-            *wayside_pages(
-                "leader",
-                __version__,
-                self._health,
-                self._hub.capacity,
-                self._families,
-                lambda: document(LEADER),
-            ),
+            *page_routes(LEADER, handlers),
+            *wayside_pages(LEADER, __version__, self._health, self._hub.capacity, self._families),
         ]
 
     def _health(self) -> str:
