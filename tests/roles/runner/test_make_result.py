@@ -1,14 +1,22 @@
-"""What is the result of a job that could not run, or whose result no leader takes?"""
+"""What is the result of a job that ended, could not run, or whose result no leader takes?"""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
 
+from wakugumi.adapters.jobdir.directory import JobDir
+from wakugumi.adapters.programs.output_files import Capture
+from wakugumi.adapters.programs.processes import RunningProgram
 from wakugumi.core.ids import job_id_from_name
 from wakugumi.errors import CODES
-from wakugumi.roles.runner.make_result import NOT_BEGUN, TAIL_BYTES, refuse, too_big
-from wakugumi.wire.messages.job import FAILED, JobRequest, JobResult, read_result
+from wakugumi.roles.runner.make_result import NOT_BEGUN, TAIL_BYTES, conclude, refuse, too_big
+from wakugumi.wire.messages.job import FAILED, OK, JobRequest, JobResult, read_result
+from wakugumi.wire.messages.payload import encode
 
 JOB = job_id_from_name("job-1")
 REQUEST = JobRequest("job-1", "desk", "calcA")
@@ -50,3 +58,63 @@ def test_of_long_texts_the_end_is_kept() -> None:
     assert (len(result.stdout), len(result.stderr)) == (TAIL_BYTES, TAIL_BYTES)
     assert result.stdout.endswith("aend")
     assert result.stderr.endswith("on worker mill\n")
+
+
+def ended(tmp_path: Path, out: bytes, err: bytes, **fields: object) -> RunningProgram:
+    """A program that printed this and ended after two seconds."""
+    files = [os.open(tmp_path / name, os.O_RDWR | os.O_CREAT) for name in ("out", "err")]
+    for file, text in zip(files, (out, err), strict=True):
+        os.write(file, text)
+    capture = Capture(*files)
+    capture.measure()
+    child = RunningProgram("job-1", capture, 1.0, 100.0, None)
+    child.ended_at = 3.0
+    for name, value in fields.items():
+        setattr(child, name, value)
+    return child
+
+
+class Directory:
+    """A job's directory without files."""
+
+    unpacked_bytes = 0
+
+    def pack(self, _room: int) -> None:
+        return
+
+    def seal(self, result: JobResult, _payload: bytes, archive: None) -> bytes:
+        assert archive is None
+        return encode(result)
+
+
+@pytest.mark.parametrize(
+    ("fields", "ok", "reason", "stderr"),
+    [
+        ({}, True, "", "warned"),
+        ({"exit_code": 7}, False, "exit", "warned"),
+        (
+            {"exit_code": 137, "signal": 9},
+            False,
+            "exit",
+            "warned\nwakugumi: the program was ended by signal 9 (SIGKILL)\n",
+        ),
+        (
+            {"exit_code": 200, "signal": 72},
+            False,
+            "exit",
+            "warned\nwakugumi: the program was ended by signal 72 (unknown)\n",
+        ),
+        ({"reason": "timeout", "why": "it took too long"}, False, "timeout", "warned\nwakugumi: it took too long\n"),
+        ({"reason": "output-limit"}, False, "output-limit", "warned"),
+    ],
+)
+def test_a_program_that_ended_has_its_output_and_the_reason(
+    tmp_path: Path, fields: dict[str, object], ok: bool, reason: str, stderr: str
+) -> None:
+    child = ended(tmp_path, b"out\xff", b"warned", **fields)
+    made = conclude(REQUEST, child, cast(JobDir, Directory()), "mill", 60.0)
+    child.capture.close()
+    result = read_result(JOB, made.payload)
+    assert (made.ok, made.reason, made.ran_s) == (ok, reason, 2.0)
+    assert (result.stdout, result.stderr, result.run_s, result.worker) == ("out\ufffd", stderr, 2.0, "mill")
+    assert (result.status, result.exit_code) == (OK if ok else FAILED, child.exit_code)
