@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=1, help="how many at once (1)")
     parser.add_argument("--jobs-per-world", type=int, default=None, help="instead of what the seed says")
     parser.add_argument("--seed", type=int, default=None, help="this one world")
+    parser.add_argument("--gateways", action="store_true", help="with --seed: the world of gateways of this seed")
     parser.add_argument("--story", action="store_true", help="with --seed: tell it even if nothing went wrong")
     parser.add_argument("--lines", type=int, default=60, help="how long a story is at most (60)")
     parser.add_argument("--mutants", nargs="*", default=None, metavar="NAME", help="search for planted bugs")
@@ -43,7 +44,7 @@ def main() -> int:
         return 1 if search_for_mutants(asked.mutants, pin=asked.pin) else 0
     began_s = time.monotonic()
     if asked.seed is not None:
-        told = tell(asked.seed, asked.jobs_per_world, asked.lines, always=asked.story)
+        told = tell(asked.seed, asked.jobs_per_world, asked.lines, always=asked.story, gateways=asked.gateways)
         print("\n".join(told))
         if told and not asked.story:
             return 1
@@ -56,7 +57,7 @@ def main() -> int:
     done_shares = live_through_in_parallel(shares) if len(shares) > 1 else [live_through(shares[0])]
     print(table(done_shares, time.monotonic() - began_s))
     report_failures(done_shares, asked.jobs_per_world)
-    return 1 if any(share.failed for share in done_shares) else 0
+    return 1 if any(share.failed or share.gateways_failed for share in done_shares) else 0
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from tests.sim.world import World
+    from tests.sim.gateways.world import GatewayWorld
+from tests.sim.world import World
 
 SEEDS_MAX: Final = 1_000
 _CORE: Final = Path(__file__).parents[2] / "src" / "wakugumi" / "core"
@@ -33,8 +34,16 @@ class Mutant(NamedTuple):
     new: str
     breaks: str
 
+    @property
+    def world(self) -> type[World | GatewayWorld]:
+        """The worlds in which it can be found."""
+        is_gateway = self.file.startswith(("gateway/", "flows"))
+        module, name = ("gateways.world", "GatewayWorld") if is_gateway else ("world", "World")
+        world: type[World | GatewayWorld] = getattr(importlib.import_module(f"tests.sim.{module}"), name)
+        return world
 
-def world_of(mutant: Mutant) -> type[World]:
+
+def world_of(mutant: Mutant) -> type[World | GatewayWorld]:
     """The simulated world, on a core with this bug in it."""
     finder = _Finder(mutant)
     kept = {name: module for name, module in sys.modules.items() if _is_fresh(name)}
@@ -44,7 +53,8 @@ def world_of(mutant: Mutant) -> type[World]:
         del sys.modules[name]
     sys.meta_path.insert(0, finder)
     try:
-        world: type[World] = importlib.import_module("tests.sim.world").World
+        made = importlib.import_module(mutant.world.__module__)
+        world: type[World | GatewayWorld] = getattr(made, mutant.world.__name__)
     finally:
         sys.meta_path.remove(finder)
         for name in [name for name in sys.modules if _is_fresh(name)]:
@@ -640,5 +650,123 @@ MUTANTS: Final = (
         "            worker.seen_at = now\n            if event.cpu is not None:\n",
         "            if event.cpu is not None:\n                worker.seen_at = now\n",
         "a worker whose result takes long to arrive counts as silent",
+    ),
+    Mutant(
+        "stranded-job",
+        "gateway/flights",
+        "        if is_open and not self._state.is_stopping:\n"
+        "            self.queue.append(flight.row.job)\n"
+        "            self.pump()",
+        "        if is_open and self._state.is_stopping:\n"
+        "            self.queue.append(flight.row.job)\n"
+        "            self.pump()",
+        "a job whose flight broke is forwarded by nobody",
+    ),
+    Mutant(
+        "silent-conflict",
+        "gateway/rows",
+        "if self.request.startswith(DIGEST_FORM) and request and self.request != request:",
+        "if not self.request and request == self.request:",
+        "another request of an id gets the first one's answer",
+    ),
+    Mutant(
+        "near-group-looks-full",
+        "gateway/groups",
+        "        health.others = max(0, said.limit - said.free + said.queued - health.most_ours)",
+        "        health.others = max(0, said.limit - said.free + said.queued)",
+        "own jobs count twice: a near group looks full",
+    ),
+    Mutant(
+        "ended-poll",
+        "gateway/tries",
+        "            except Exception as error:\n                groups.missed(name)",
+        "            except ZeroDivisionError as error:\n                groups.missed(name)",
+        "a poll ends with the first unforeseen answer",
+    ),
+    Mutant(
+        "poll-without-deadline",
+        "gateway/tries",
+        "Deadline(self._flows, bounds.answer_s,",
+        "Deadline(self._flows, 1e9,",
+        "a group that hangs is asked once, and never again",
+    ),
+    Mutant(
+        "answer-before-row",
+        "gateway/flights",
+        "            flight.outcome.keep(ForwardAnswer(200, head, reply.size, one.number))",
+        "            flight.outcome.keep(ForwardAnswer(200, head, reply.size, one.number))\n"
+        "            self._release(flight, is_kept=True)",
+        "clients have the last byte before the row is stored",
+    ),
+    Mutant(
+        "accepted-without-flush",
+        "gateway/flights",
+        "                try:\n                    await FlushRows()\n                finally:",
+        "                try:\n                    pass\n                finally:",
+        "202 is said before the row survives power loss",
+    ),
+    Mutant(
+        "orphans-stay",
+        "gateway/housekeeping",
+        "        elif await ReplaceRow(row, replace(row, owner=self._state.owner)) is not None:\n"
+        "            self.taken_over += 1\n"
+        "            self._flights.queue.append(job)",
+        "        elif await ReplaceRow(row, replace(row, owner=self._state.owner)) is not None:\n"
+        "            self.taken_over += 1",
+        "a job that was taken over is not forwarded",
+    ),
+    Mutant(
+        "async-row-dropped",
+        "gateway/housekeeping",
+        "        if not row.is_async:\n            await RemoveRow(row)\n        elif",
+        "        if row.is_async:\n            await RemoveRow(row)\n        elif",
+        "an accepted job of a dead gateway is dropped",
+    ),
+    Mutant(
+        "seat-not-given-back",
+        "gateway/requests",
+        "            finally:\n                self.submits -= 1",
+        "            finally:\n                self.submits -= self.submits > 1",
+        "the last submission keeps its seat",
+    ),
+    Mutant(
+        "body-not-closed",
+        "gateway/flights",
+        "            flight.outcome.keep(GONE)\n"
+        "            if flight.body is not None:\n"
+        "                flight.body.close()",
+        "            flight.outcome.keep(GONE)",
+        "a flight never gives its body back",
+    ),
+    Mutant(
+        "try-not-closed",
+        "gateway/forward",
+        "            finally:\n                tries.close(one)",
+        "            finally:\n                if one.is_there:\n                    tries.close(one)",
+        "a connection to a group stays open",
+    ),
+    Mutant(
+        "slot-counted-for-ever",
+        "gateway/tries",
+        "        if (one := self.open_tries.get(number)) is not None and one.is_there:\n"
+        "            one.is_there = False\n"
+        "            self._groups.ended(one.group, is_over=True)",
+        "        if (one := self.open_tries.get(number)) is not None and one.is_there:\n"
+        "            one.is_there = False",
+        "a job that ended keeps its slot at the group",
+    ),
+    Mutant(
+        "gone-group-keeps-jobs",
+        "gateway/tries",
+        "            if is_gone:\n                one.flow.interrupt(",
+        "            if is_gone and not one.is_there:\n                one.flow.interrupt(",
+        "a job waits at a group that is gone",
+    ),
+    Mutant(
+        "lease-not-renewed",
+        "gateway/housekeeping",
+        '            (self._hold, often_s, "lease not renewed"),',
+        '            (self._hold, 1e6, "lease not renewed"),',
+        "a living gateway loses its jobs to others",
     ),
 )

@@ -10,10 +10,12 @@ import subprocess
 import sys
 import time
 import traceback
+from collections import Counter
 from typing import Final
 
 import msgspec
 from tests.sim.checker import Broken, Counts
+from tests.sim.gateways.world import GatewayWorld
 from tests.sim.mutants import MUTANTS, SEEDS_MAX, Mutant, pin_seeds, pinned_seeds, world_of
 from tests.sim.story import Story, show
 from tests.sim.world import World
@@ -33,6 +35,8 @@ class Share(msgspec.Struct):
     counts: Counts = msgspec.field(default_factory=Counts)
     cpu_s: float = 0.0
     failed: dict[int, str] = {}
+    gateway_counts: dict[str, int] = {}
+    gateways_failed: dict[int, str] = {}
 
 
 def live_through(share: Share) -> Share:
@@ -48,6 +52,11 @@ def live_through(share: Share) -> Share:
             share.failed[seed] = what_of(error)
             if len(share.failed) >= 100:
                 break
+        try:
+            for what, count in GatewayWorld(seed).run().items():
+                share.gateway_counts[what] = share.gateway_counts.get(what, 0) + count
+        except Exception as error:
+            share.gateways_failed[seed] = what_of(error)
         seed += share.every
     share.cpu_s = time.process_time() - began_s
     return share
@@ -76,9 +85,11 @@ def live_through_in_parallel(shares: list[Share]) -> list[Share]:
     return done
 
 
-def tell(seed: int, jobs: int | None = None, lines: int = STORY_LINES, *, always: bool = False) -> list[str]:
+def tell(
+    seed: int, jobs: int | None = None, lines: int = STORY_LINES, *, always: bool = False, gateways: bool = False
+) -> list[str]:
     """The story of a seed that fails; of one that does not, too, if it is wanted."""
-    world = World(seed, story=Story(), jobs=jobs)
+    world = GatewayWorld(seed, story=Story()) if gateways else World(seed, story=Story(), jobs=jobs)
     assert world.story is not None
     try:
         world.run()
@@ -88,7 +99,8 @@ def tell(seed: int, jobs: int | None = None, lines: int = STORY_LINES, *, always
         if not isinstance(error, Broken):
             told += "".join(traceback.format_exception(error)).splitlines()
         about = "" if job is None else f" ({show(job)})"
-        return [*told, f"BROKEN: {what_of(error)}{about}", f"again: {replay_command(seed, jobs)}"]
+        again = f"python -m tests.sim --gateways --seed {seed}" if gateways else replay_command(seed, jobs)
+        return [*told, f"BROKEN: {what_of(error)}{about}", f"again: {again}"]
     return world.story.of(None, lines) if always else []
 
 
@@ -102,12 +114,12 @@ def first_seed_that_finds(mutant: Mutant, seeds_max: int = SEEDS_MAX) -> tuple[i
     pinned = pinned_seeds().get(mutant.name, 1)
     for seed in (pinned, *range(1, seeds_max + 1)):
         found = breaks(world_type, seed)
-        if found and not breaks(World, seed):
+        if found and not breaks(mutant.world, seed):
             return seed, found
     return None
 
 
-def breaks(world_type: type[World], seed: int) -> str:
+def breaks(world_type: type[World | GatewayWorld], seed: int) -> str:
     """What went wrong there; empty if nothing did."""
     try:
         world_type(seed).run()
@@ -151,10 +163,11 @@ def table(shares: list[Share], wall_s: float) -> str:
         counts.add(share.counts)
     cpu_s = sum(share.cpu_s for share in shares) or 1e-9
     met = sum(counts.met.values())
+    gateways_s = sum(share.gateway_counts.get("virtual seconds", 0) for share in shares)
     rows = [
         ("worlds", f"{counts.worlds:,}"),
         ("virtual hours", f"{counts.virtual_s / 3600:,.1f}"),
-        ("× real time per core", f"{counts.virtual_s / cpu_s:,.0f}"),
+        ("× real time per core", f"{(counts.virtual_s + gateways_s) / cpu_s:,.0f}"),
         ("real seconds", f"{wall_s:.1f} on {len(shares)} process{'es' if len(shares) > 1 else ''}"),
         ("jobs", f"{counts.jobs:,} ({counts.jobs / cpu_s:,.0f}/s per core)"),
         ("submits attempted, accepted", f"{counts.attempted:,}, {counts.accepted:,}"),
@@ -172,11 +185,22 @@ def table(shares: list[Share], wall_s: float) -> str:
         ("faults, of them met work in flight", f"{sum(counts.faults.values()):,}, {met:,}"),
         *((f"  {kind}", f"{count:,}, {counts.met.get(kind, 0):,}") for kind, count in _most(counts.faults)),
         *((f"  complaint: {text}", f"{count:,}") for text, count in _most(counts.complaints)),
+        *_gateway_rows(shares),
         ("LOST", str(counts.lost)),
         ("DUPLICATED", str(counts.duplicated)),
-        ("FAILED SEEDS", str(sum(len(share.failed) for share in shares))),
+        ("FAILED SEEDS", str(sum(len(share.failed) + len(share.gateways_failed) for share in shares))),
     ]
     return "\n".join(f"{name:<50} {value}" for name, value in rows)
+
+
+def _gateway_rows(shares: list[Share]) -> list[tuple[str, str]]:
+    counts: Counter[str] = Counter()
+    for share in shares:
+        counts.update(share.gateway_counts)
+    return [
+        ("worlds of gateways, virtual hours", f"{counts['worlds']:,}, {counts['virtual seconds'] / 3600:,.1f}"),
+        *((f"  {what}", f"{count:,}") for what, count in _most(counts) if what not in {"worlds", "virtual seconds"}),
+    ]
 
 
 def report_failures(shares: list[Share], jobs: int | None) -> None:
@@ -187,6 +211,10 @@ def report_failures(shares: list[Share], jobs: int | None) -> None:
             print("\n".join(tell(seed, jobs)))
         else:
             print(f"again: {replay_command(seed, jobs)}")
+    for share in shares:
+        for seed, what in share.gateways_failed.items():
+            print(f"\ngateways, seed {seed}: {what}")
+            print("\n".join(tell(seed, gateways=True)))
 
 
 def _most(counts: dict[str, int]) -> list[tuple[str, int]]:

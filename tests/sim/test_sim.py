@@ -23,6 +23,9 @@ pytestmark = pytest.mark.timeout(600)
 
 ROOT = Path(__file__).parents[2]
 FRESH_SEEDS = 200
+GATEWAY_SEEDS = (9, 33, 114, 148, 232, 318, 420, 584, 953)
+"""A body that was never dropped, an answer that was read before its row was stored, a job that no flow handled after
+its client had left, a conflict that was not told, and what the world itself had wrong."""
 
 
 def fresh_seed() -> int:
@@ -56,11 +59,19 @@ def test_a_seed_that_once_failed_is_a_good_world_now(seed: int) -> None:
     assert not story, "\n".join(story)
 
 
-def test_the_same_seed_is_the_same_world_in_every_process() -> None:
+@pytest.mark.spec("G2", "G3", "G5", "L6")
+@pytest.mark.parametrize("seed", GATEWAY_SEEDS)
+def test_a_world_of_gateways_that_once_failed_is_a_good_world_now(seed: int) -> None:
+    story = tell(seed, gateways=True)
+    assert not story, "\n".join(story)
+
+
+@pytest.mark.parametrize("kind", [(), ("--gateways",)], ids=["leaders", "gateways"])
+def test_the_same_seed_is_the_same_world_in_every_process(kind: tuple[str, ...]) -> None:
     seed = "7"
     told = [
         subprocess.run(
-            [sys.executable, "-m", "tests.sim", "--seed", seed, "--story", "--lines", "100000"],
+            [sys.executable, "-m", "tests.sim", "--seed", seed, "--story", "--lines", "100000", *kind],
             cwd=ROOT,
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,

@@ -197,3 +197,32 @@ async def test_a_machine_without_a_thread_to_spare_is_a_refusal(
     with pytest.raises(Refused) as caught:
         await spools.beside(lambda: None)
     assert caught.value.code == "worker-error"
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_readers_of_a_held_answer_get_the_last_byte_when_it_is_released(spools: Spools, is_kept: bool) -> None:
+    spool = spools.new()
+    spool.is_held = True
+    source = Source()
+    source.say(b"x" * 2_000, b"yz", None)
+    pieces = aiter(source)
+    assert not await spool.begin(pieces)
+    reader = spool.pieces()
+    await spool.fill(pieces)
+    received = b""
+    async with asyncio.timeout(DEADLINE_S):
+        while len(received) < 2_001:
+            received += await anext(reader)
+        assert received == b"x" * 2_000 + b"y"
+        assert spool.is_whole
+        last = asyncio.get_running_loop().create_task(anext(reader))
+        await asyncio.sleep(0.01)
+        assert not last.done()
+        spool.release(None if is_kept else Lost("not stored"))
+        if is_kept:
+            assert await last == b"z"
+            assert [piece async for piece in reader] == []
+        else:
+            with pytest.raises(Lost):
+                await last
+    spool.close()

@@ -134,6 +134,8 @@ class Spool:
         """Set when more bytes were received, for waiting readers."""
         self.size = 0
         """Bytes received so far."""
+        self.is_held = False
+        """Readers do not get the last byte yet."""
 
     @property
     def is_whole(self) -> bool:
@@ -187,6 +189,14 @@ class Spool:
         self._users += 1
         return SpoolReader(self)
 
+    def release(self, error: Exception | None = None) -> None:
+        """Readers get the last byte; with an error they get that instead."""
+        if error is None:
+            self.is_held = False
+        else:
+            self._failure = error
+        self._tell()
+
     async def keep(self, job: JobId) -> Content:
         """Gives the content a name, for good: it is on the disk before this returns. Raises Refused."""
         assert self.is_whole
@@ -233,11 +243,14 @@ class Spool:
         while True:
             if (more := self._more) is None:
                 more = self._more = asyncio.Event()
-            if piece := await self._read(at):
+            piece = await self._read(at)
+            if self.is_held:
+                piece = piece[: max(0, self.size - 1 - at)]
+            if piece:
                 return piece
             if self._failure is not None:
                 raise Lost(f"what was to be passed on ended: {self._failure}")
-            if self._has_ended:
+            if self._has_ended and not self.is_held:
                 return b""
             await more.wait()
 

@@ -322,6 +322,14 @@ class CloseTry(msgspec.Struct, frozen=True):
     number: int
 
 
+class ReleaseAnswer(msgspec.Struct, frozen=True):
+    """A large answer that was read while it was received: its row is stored (`is_kept`), so readers get the last byte;
+    or it will not be, and readers are cut off."""
+
+    number: int
+    is_kept: bool
+
+
 class DropFiles(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
 
@@ -336,4 +344,6 @@ class GatewayLeft(msgspec.Struct, frozen=True):
     """No job is under way any more."""
 
 
-GatewayDo: TypeAlias = FlowDo | ReplyTo | DropBody | BodyAccepted | CloseTry | DropFiles | LogLine | GatewayLeft
+GatewayDo: TypeAlias = (
+    FlowDo | ReplyTo | DropBody | BodyAccepted | CloseTry | ReleaseAnswer | DropFiles | LogLine | GatewayLeft
+)

@@ -30,6 +30,7 @@ from wakugumi.core.gateway.events import (
     GroupReply,
     IsHeld,
     KeepAnswer,
+    ReleaseAnswer,
     RemoveRow,
     ReplaceRow,
 )
@@ -94,6 +95,8 @@ class Flights:
             row, is_ours = await self._claim(new, is_first)
             if not is_ours:
                 return row
+            if (flight := self.by_job.get(row.job)) is not None:  # Another request was first while the row was claimed.
+                return flight
             parcel = Parcel(row.name, row.key or row.name, row.query, row.headers, job_s, body.size, body, None)
             return self._start(Flight(self._state, row, parcel, body))
         finally:
@@ -154,7 +157,7 @@ class Flights:
         problem = Problem(410, "cancelled", "a client cancelled the job")
         while not row.is_final:
             if (kept := await ReplaceRow(row, failed_row(row, problem))) is not None:
-                self._drop_later(row.files)
+                self._state.drop_files_later(row.files)
                 self._ended_elsewhere(kept)
                 if row.state == RUNNING and row.group in self._state.groups.by_name:
                     await self._tries.cancel(row.group, row.name)
@@ -268,7 +271,8 @@ class Flights:
         except Exception as error:
             await self._crashed(flight, error)
         finally:
-            del self.by_job[flight.row.job]
+            if self.by_job.get(flight.row.job) is flight:
+                del self.by_job[flight.row.job]
             flight.outcome.keep(GONE)
             if flight.body is not None:
                 flight.body.close()
@@ -341,9 +345,11 @@ class Flights:
             flight.row = row
 
     async def _take(self, flight: Flight, one: Try, reply: GroupReply) -> ForwardAnswer:
-        """Receives an answer, and keeps it. A large one is passed on while it is received. Raises Lost."""
+        """Receives an answer, and keeps it. A large one is read by clients while it is received, but for its last byte:
+        that follows when the row is stored. Raises Lost."""
         head = reply.head | {"Waku-Group": one.group}
         if (content := reply.content) is None:
+            flight.streamed = one.number
             flight.outcome.keep(ForwardAnswer(200, head, reply.size, one.number))
         try:
             size = await FinishAnswer(one.number) if content is None else content.size
@@ -353,7 +359,7 @@ class Flights:
             content = content or await KeepAnswer(one.number, flight.row.job)
         except BaseException:
             flight.is_ending = False
-            flight.take_back()
+            self._release(flight, is_kept=False)
             raise
         return ForwardAnswer(200, head, content.size, content)
 
@@ -362,14 +368,28 @@ class Flights:
         content = answered.body
         assert isinstance(content, Content)
         state = FAILED if answered.head.get("Waku-Status") == "FAILED" else DONE
-        kept = await self._end(
-            flight.row,
-            lambda row: replace(row, state=state, status=200, head=answered.head, answer=content, body=None),
-            flight.request,
-        )
-        if kept is None or kept.answer != content:
+        try:
+            kept = await self._end(
+                flight.row,
+                lambda row: replace(row, state=state, status=200, head=answered.head, answer=content, body=None),
+                flight.request,
+            )
+        except BaseException:
+            self._release(flight, is_kept=False)
+            raise
+        is_kept = kept is not None and kept.answer == content
+        self._release(flight, is_kept=is_kept)
+        if not is_kept:
             self._state.drop_files({content.file} - {""})
-        return answered if kept is None else outcome_of(kept)
+        return GONE if kept is None else outcome_of(kept)
+
+    def _release(self, flight: Flight, *, is_kept: bool) -> None:
+        """Clients that read the answer get its last byte, or are cut off and ask again."""
+        if not is_kept:
+            flight.take_back()
+        if flight.streamed:
+            self._flows.emit(ReleaseAnswer(flight.streamed, is_kept))
+            flight.streamed = 0
 
     async def _fail(self, flight: Flight, problem: Problem) -> Outcome:
         if not flight.row.is_async and problem.code in NOT_A_JOB and await RemoveRow(flight.row):
@@ -386,7 +406,7 @@ class Flights:
             try:
                 ended = end(row)
                 if (kept := await ReplaceRow(row, replace(ended, request=row.request or request))) is not None:
-                    self._drop_later(row.files)
+                    self._state.drop_files_later(row.files)
                     return kept
                 found = await GetRow(row.job)
             except Refused as error:
@@ -413,19 +433,6 @@ class Flights:
         if is_open and not self._state.is_stopping:
             self.queue.append(flight.row.job)
             self.pump()
-
-    def _drop_later(self, files: set[str]) -> None:
-        """Removes files once their end is on the disk: otherwise power loss would leave a job without its body."""
-
-        async def drop() -> None:
-            try:
-                await FlushRows()
-                self._state.drop_files(files)
-            except Refused as error:
-                self._state.log(WARNING, f"files not removed: {error}")
-
-        if files:
-            self._state.start(drop, "drop files")
 
     def check(self) -> None:
         assert len(self._forwarding) <= GATEWAY_FORWARDS_MAX

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from wakugumi.core.flows import Flow, FlowCancelled
+from wakugumi.core.flows import Flow, FlowCancelled, Promise
 from wakugumi.core.gateway.bodies import Body
 from wakugumi.core.gateway.events import (
     Answer,
@@ -110,39 +110,44 @@ class GatewayRequests:
     # Submissions.
 
     async def _submit(self, ask: JobSubmitted) -> Answer:
-        row = await GetRow(ask.job)
-        if row is not None and not row.request and (answer := await self._known_answer(ask, row)) is not None:
-            return answer
-        if ask.is_short and (row is None or row.state != DONE):
-            self.busy.add("disk-full")
-            raise Refused(
-                "disk-full", "there is hardly any room on the gateway's disk", "free room on it (--state DIR)"
-            )
-        self._check_seat()
-        self.submits += 1
         body = Body(self._state, ask.request, ask.size)
         try:
-            body.received(await BeginBody(ask.request))
-            if ask.is_async or (row is not None and row.request):
-                await body.whole()
-            if row is not None and body.is_whole:
-                row.check_same(body.digest)
-                if (answer := await self._known_answer(ask, row)) is not None:
-                    return answer
-            new = GatewayJob(
-                job=ask.job,
-                name=ask.name,
-                owner=self._state.owner,
-                is_async=ask.is_async,
-                key=ask.key,
-                query=ask.query,
-                headers=ask.headers,
-                request=body.digest,
-            )
-            return await (self._accept(ask, new) if ask.is_async else self._wait(ask, new, body))
+            row = await GetRow(ask.job)
+            if row is not None and not row.request and (answer := await self._known_answer(ask, row)) is not None:
+                return answer
+            if ask.is_short and (row is None or row.state != DONE):
+                self.busy.add("disk-full")
+                text = "there is hardly any room on the gateway's disk"
+                raise Refused("disk-full", text, "free room on it (--state DIR)")
+            self._check_seat()
+            self.submits += 1
+            try:
+                return await self._receive(ask, row, body)
+            finally:
+                self.submits -= 1
         finally:
-            self.submits -= 1
             body.stop()
+
+    async def _receive(self, ask: JobSubmitted, row: GatewayJob | None, body: Body) -> Answer:
+        """Receives the body of a submission that has a seat. `row` is what was known of the job before."""
+        body.received(await BeginBody(ask.request))
+        if ask.is_async or (row is not None and row.request):
+            await body.whole()
+        if row is not None and body.is_whole:
+            row.check_same(body.digest)
+            if (answer := await self._known_answer(ask, row)) is not None:
+                return answer
+        new = GatewayJob(
+            job=ask.job,
+            name=ask.name,
+            owner=self._state.owner,
+            is_async=ask.is_async,
+            key=ask.key,
+            query=ask.query,
+            headers=ask.headers,
+            request=body.digest,
+        )
+        return await (self._accept(ask, new) if ask.is_async else self._wait(ask, new, body))
 
     def _check_seat(self) -> None:
         """Raises Refused."""
@@ -164,26 +169,40 @@ class GatewayRequests:
         if len(self._flights.queue) >= GATEWAY_QUEUE_MAX:
             self.busy.add("full")
             raise Refused("full", f"{GATEWAY_QUEUE_MAX} jobs wait here")
-        body = await KeepBody(ask.request, ask.job)
+        row = replace(new, body=await KeepBody(ask.request, ask.job))
+        accepted: Promise[Answer] = Promise(self._flows)
+        # A flow of its own: a client that leaves now must not leave a row behind that no flow handles.
+        self._state.start(partial(self._accept_for_good, row, ask.request, accepted), f"accept {ask.name}")
+        answer = await accepted
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def _accept_for_good(self, row: GatewayJob, request: int, accepted: Promise[Answer]) -> None:
         try:
-            return JobAccepted(await self._flights.accept(replace(new, body=body), ask.request))
-        except (Exception, FlowCancelled):
-            await self._take_back(ask.job, body)
-            raise
+            accepted.keep(JobAccepted(await self._flights.accept(row, request)))
+        except Exception as error:
+            accepted.keep(error)
+            if row.body is not None:
+                await self._take_back(row.job, row.body)
 
     async def _take_back(self, job: JobId, body: Content) -> None:
         """The job was not accepted. If its row names the body nevertheless, the body is kept."""
-        if body.file:
+        if not body.file:
+            return
+        try:
             row = await GetRow(job)
-            if row is None or body.file not in row.files:
-                self._state.drop_files({body.file})
+        except Refused as error:  # A sweep will find the file.
+            self._state.log(WARNING, f"body not removed file={body.file}: {error}")
+            return
+        if row is None or body.file not in row.files:
+            self._state.drop_files({body.file})
 
     async def _wait(self, ask: JobSubmitted, new: GatewayJob, body: Body) -> Answer:
         """Waits for the outcome of the job, forwarded by this gateway or another. The body is received until there is
         an answer, from one flight to the next. Raises Refused if the id turns out to be of another request."""
         flights, pause_s = self._flights, 0.0
         while True:
-            is_ours = False
             if (flight := flights.by_job.get(ask.job)) is None:
                 order = self._state.groups.order(new.key or new.name, self._flows.now)
                 if not order:
@@ -194,14 +213,18 @@ class GatewayRequests:
                 if isinstance(entered, GatewayJob):
                     outcome = outcome_of(entered) if entered.is_final else await self._settled(ask, entered)
                 else:
-                    is_ours = True
-                    outcome = await self._flown(ask, entered, body)
+                    flight = entered
+                    is_ours = flight.body is body
+                    outcome = await (self._flown(ask, flight, body) if is_ours else self._outcome(ask, flight))
             else:
                 outcome = await self._outcome(ask, flight)
+            is_ours = flight is not None and flight.body is body
             if not is_ours and isinstance(outcome, ForwardAnswer | Problem):
                 await body.whole()
-                if (row := await GetRow(ask.job, contents=False)) is not None:
-                    row.check_same(body.digest)
+                row = await GetRow(ask.job, contents=False)
+                for known in (row, None if flight is None else flight.known_row):
+                    if known is not None:
+                        known.check_same(body.digest)
             if (answer := await self._reply(ask, outcome)) is not None:
                 return answer
             await self._flows.pause(pause_s)

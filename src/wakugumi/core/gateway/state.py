@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from wakugumi.core.flows import Flow, Flows
-from wakugumi.core.gateway.events import DropFiles, LogLine
+from wakugumi.core.gateway.events import DropFiles, FlushRows, LogLine
 from wakugumi.core.gateway.groups import Groups
 from wakugumi.errors import Refused
 from wakugumi.limits.gateway import (
@@ -110,3 +110,16 @@ class GatewayState:
     def drop_files(self, names: set[str]) -> None:
         if names:
             self.flows.emit(DropFiles(tuple(sorted(names))))
+
+    def drop_files_later(self, names: set[str]) -> None:
+        """Removes files once their end is on the disk: otherwise power loss would leave a job without its body."""
+
+        async def drop() -> None:
+            try:
+                await FlushRows()
+                self.drop_files(names)
+            except Refused as error:
+                self.log(WARNING, f"files not removed: {error}")
+
+        if names:
+            self.start(drop, "drop files")

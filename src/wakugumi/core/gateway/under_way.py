@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from msgspec.structs import replace
+
 from wakugumi.core.flows import Flow, Promise
 from wakugumi.core.gateway.bodies import Body
 from wakugumi.core.gateway.forward import Parcel
@@ -24,6 +26,8 @@ class Flight:
         """The body being received; None if the body is in the row."""
         self.outcome: Promise[Outcome] = Promise(state.flows)
         self.flow: Flow[None] | None = None
+        self.streamed = 0
+        """The try whose large answer is read while it is received; 0 for none."""
         self.is_ending = False
         """The outcome is being written to the store."""
 
@@ -31,6 +35,11 @@ class Flight:
     def request(self) -> str:
         """The digest of the request; empty until the body is whole."""
         return "" if self.body is None else self.body.digest
+
+    @property
+    def known_row(self) -> GatewayJob:
+        """The row with the digest of the request, also before it is stored."""
+        return replace(self.row, request=self.row.request or self.request)
 
     def take_back(self) -> None:
         """The outcome will not be whole. A request that has begun to read it is cut off; later requests wait."""

@@ -256,9 +256,12 @@ class Gateway:
                     if (body := self._bodies.pop(effect.request, None)) is not None:
                         body.close()
                 case ev.BodyAccepted():
-                    self._bodies[effect.request].receiving.accepted(effect.size)
+                    if (body := self._bodies.get(effect.request)) is not None:  # Otherwise the next count sees it.
+                        body.receiving.accepted(effect.size)
                 case ev.CloseTry():
                     self.calls.close_try(effect.number)
+                case ev.ReleaseAnswer():
+                    self.calls.release(effect.number, is_kept=effect.is_kept)
                 case ev.DropFiles():
                     for name in effect.names:
                         self.spools.remove(name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -115,6 +116,8 @@ class GroupCalls:
         self._asking = HttpClient(connect_s=connect_s)
         """For requests that must not wait behind a thousand jobs."""
         self._open: dict[int, _OpenTry] = {}
+        self._held: dict[int, Spool] = {}
+        """Answers of closed tries whose readers wait for the last byte."""
         self._clock = asyncio.get_running_loop().time
 
     async def dispatch(self, act: Dispatch, body: bytes | SpoolReader) -> GroupReply:
@@ -138,10 +141,13 @@ class GroupCalls:
             return GroupReply(answer.status, {}, None, again_s, problem.code, problem.detail, problem.hint)
         head = {name: value for name in ANSWER_HEADERS if (value := _header(answer, name)) is not None}
         spool = one.spool = self._spools.new(RESULT_BYTES_MAX, is_answer=True)
+        spool.is_held = True
         one.pieces = one.received(answer)
         with spool.in_use():
             await spool.begin(one.pieces)
-        content = None if (data := spool.data) is None else Content(len(data), data)
+        if (data := spool.data) is not None:
+            spool.is_held = False
+        content = None if data is None else Content(len(data), data)
         return GroupReply(200, head, answer.size, content=content)
 
     async def finish(self, number: int) -> int:
@@ -156,17 +162,28 @@ class GroupCalls:
     def spool(self, number: int) -> Spool:
         """The answer of a try. Raises Lost."""
         one = self._open.get(number)
-        if one is None or one.spool is None:
+        spool = self._held.get(number) if one is None else one.spool
+        if spool is None:
             raise Lost("the answer was received, or given up")
-        return one.spool
+        return spool
+
+    def release(self, number: int, *, is_kept: bool) -> None:
+        """Readers of the answer get its last byte, or are cut off."""
+        with suppress(Lost):
+            self.spool(number).release(None if is_kept else Lost("the answer was not stored"))
+        if (spool := self._held.pop(number, None)) is not None:
+            spool.close()
 
     def since_moved(self, number: int) -> float:
         one = self._open.get(number)
         return 0.0 if one is None else self._clock() - one.moved_at
 
     def close_try(self, number: int) -> None:
-        if (one := self._open.pop(number, None)) is not None:
-            one.close()
+        if (one := self._open.pop(number, None)) is None:
+            return
+        if one.spool is not None and one.spool.is_whole and one.spool.is_held:
+            self._held[number], one.spool = one.spool, None
+        one.close()
 
     async def cancel(self, group: str, job: str) -> None:
         """Raises Lost."""
@@ -186,6 +203,8 @@ class GroupCalls:
     async def close(self) -> None:
         for number in list(self._open):
             self.close_try(number)
+        for number in list(self._held):
+            self.release(number, is_kept=False)
         await self._calls.close()
         await self._asking.close()
 
