@@ -5,7 +5,8 @@
                                          └── `connections`: a LeaderLine for each ◄── frames ──► leader
 
 `failover` decides about jobs and leaders; this file connects the parts and hands them its effects. The waits without
-any leader are decided here: `served` at the beginning, `set_patience` later. Their defaults are in `limits/client.py`.
+any leader are decided here: `served` at the beginning (defaults in `limits/client.py`), `set_patience` later (for ever
+by default).
 """
 
 from __future__ import annotations
