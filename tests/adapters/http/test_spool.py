@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -226,3 +227,16 @@ async def test_readers_of_a_held_answer_get_the_last_byte_when_it_is_released(sp
             with pytest.raises(Lost):
                 await last
     spool.close()
+
+
+async def test_a_file_that_cannot_be_opened_now_is_not_gone(spools: Spools, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    (spools.folder / "there").write_bytes(b"x")
+    with monkeypatch.context() as patch:
+        patch.setattr("os.open", fails)
+        with pytest.raises(Refused):
+            spools.open(Content(1, None, "there"))
+    with pytest.raises(Lost):
+        spools.open(Content(1, None, "elsewhere"))

@@ -66,3 +66,19 @@ async def test_an_abandoned_act_is_stopped_and_not_answered() -> None:
     await world.acts.close()
     assert world.stopped == [3, 5]
     assert world.events == []
+
+
+async def test_an_act_that_somebody_else_cancels_has_failed() -> None:
+    events: list[FlowEvent] = []
+    future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def perform(_act: Act[Any]) -> int:
+        return await future
+
+    acts = ActPerformer(perform, events.append)
+    acts.do(Perform(1, Double(1)))
+    await asyncio.sleep(0)
+    future.cancel()
+    await eventually(lambda: len(events) == 1)
+    assert isinstance(events[0], ActFailed)
+    await acts.close()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 from tests.kit.gateway_desk import GatewayDesk
-from tests.kit.gateway_jobs import answer_group, get_answer, submit
+from tests.kit.gateway_jobs import JOB, answer_group, first_dispatch, get_answer, submit
 
+from wakugumi.core.flows import Answered
 from wakugumi.core.gateway import events as ev
 from wakugumi.core.gateway.groups import Capacity
+from wakugumi.core.gateway.rows import Content
 from wakugumi.errors import Lost, PeerError
 
 
@@ -94,3 +96,27 @@ def test_a_deserted_group_loses_jobs_that_wait_and_keeps_an_answer_that_comes() 
     desk.wait(30.0)
     assert where(desk) == ["a", "b"]
     assert desk.asked_for(ev.CancelAt) == [ev.CancelAt("a", "tuesday")]
+
+
+def test_a_whole_answer_is_stored_whatever_becomes_of_its_group() -> None:
+    desk = two_groups(silence_s=5.0)
+    desk.never |= {ev.FinishAnswer, ev.KeepAnswer}
+    number = first_dispatch(desk)
+    act = desk.unanswered.pop(number)
+    assert isinstance(act, ev.Dispatch)
+    desk.hear(ev.HeadCame(act.number), Answered(number, ev.GroupReply(200, {}, 9)))
+    (finish,) = [number for number, act in desk.unanswered.items() if isinstance(act, ev.FinishAnswer)]
+    desk.hear(Answered(finish, 9))
+
+    def gone(_: ev.PollGroup) -> object:
+        raise Lost("nobody listens", "refused")
+
+    desk.answers[ev.PollGroup] = gone
+    desk.wait(60.0)
+    (keep,) = [number for number, act in desk.unanswered.items() if isinstance(act, ev.KeepAnswer)]
+    desk.hear(Answered(keep, Content(9, None, "file")))
+    row = desk.rows.get(JOB)
+    assert row is not None
+    assert row.answer == Content(9, None, "file")
+    assert desk.effects_of(ev.ReleaseAnswer) == [ev.ReleaseAnswer(act.number, True)]
+    assert desk.machine.flights.by_job == {}

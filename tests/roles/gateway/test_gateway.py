@@ -491,3 +491,39 @@ async def test_short_jobs_one_after_the_other_stay_near_between_two_polls(tmp_pa
             await submit(gate.port, "last")
             health = calls.groups._health["near"]
             assert (health.ours, health.others) == (0, 0), "what was never there takes no slot"
+
+
+async def test_a_gateway_that_ends_answers_requests_that_still_wait(tmp_path: Path) -> None:
+    async with groups_of("a") as [group]:
+        group.behave = group.hold
+        async with a_gateway(tmp_path, [group]) as gate:
+            waiting = asyncio.get_running_loop().create_task(submit(gate.port, "monday"))
+            await group.arrived.wait()
+        heard = await waiting
+        assert (heard.status, heard.code) == (503, "stopping")
+
+
+async def test_a_client_that_watches_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
+        group.behave = group.hold
+        await submit(gate.port, "monday", query="?async=1")
+        async with Caller(gate.port) as caller:
+            await caller.head("GET", "/events/monday")
+            await eventually(lambda: gate.server.pages.events == 1)
+            async with asyncio.timeout(20):
+                assert await gate.server.drain(60.0)
+
+
+async def test_a_machine_that_fails_is_told_to_the_process(tmp_path: Path) -> None:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
+        gateway = gate.server.gateway
+
+        def fails(*_: object) -> None:
+            raise ZeroDivisionError("our own bug")
+
+        gateway.machine.requests.ask = fails  # type: ignore[method-assign]
+        asking = asyncio.get_running_loop().create_task(call(gate.port, "GET", "/status/monday"))
+        async with asyncio.timeout(20):
+            with pytest.raises(ZeroDivisionError):
+                await gateway.failed
+        asking.cancel()

@@ -43,9 +43,11 @@ async def send(request: WebRequest, reply: Reply) -> None:
     wish = "" if request.keeps_alive == (request.version == "1.1") else "keep-alive" if request.keeps_alive else "close"
     head = head_of(request.version, reply, size, wish)
     if request.method == "HEAD":
-        request.connection.write(head)
-        if isinstance(body, Stream):
-            await _close(body)
+        try:
+            request.connection.write(head)
+        finally:
+            if isinstance(body, Stream):
+                await _close(body)
     elif reply.hear_out and not request.is_whole:
         await _write_and_drop(request, head, body)
     else:

@@ -358,12 +358,14 @@ class _Stored:
         self._file = -1
 
     def open(self) -> None:
-        """Raises Lost."""
+        """Raises Lost if the file is gone, Refused if the machine cannot open it now."""
         if self._file < 0:
             try:
                 self._file = os.open(self._spools.folder / self._content.file, READ)
-            except OSError as error:
-                raise Lost(f"a stored content is gone: {error.strerror}") from None
+            except FileNotFoundError:
+                raise Lost("a stored content is gone") from None
+            except OSError as error:  # Such as a lack of descriptors: the file may well be there.
+                raise _refused(error) from None
 
     async def next_piece(self, at: int) -> bytes:
         """Raises Lost."""

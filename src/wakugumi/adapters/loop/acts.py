@@ -8,6 +8,7 @@ from typing import Any
 
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.core.flows import Abandon, Act, ActFailed, Answered, FlowDo, FlowEvent
+from wakugumi.errors import Lost
 
 
 class ActPerformer:
@@ -18,6 +19,7 @@ class ActPerformer:
         self._post = post
         self._tasks = Tasks()
         self._by_number: dict[int, asyncio.Task[None]] = {}
+        self._is_closing = False
 
     def do(self, effect: FlowDo) -> None:
         if isinstance(effect, Abandon):
@@ -29,6 +31,7 @@ class ActPerformer:
 
     async def close(self) -> None:
         """Stops all acts."""
+        self._is_closing = True
         await self._tasks.close()
 
     async def _answer(self, number: int, act: Act[Any]) -> None:
@@ -37,5 +40,9 @@ class ActPerformer:
             event: FlowEvent = Answered(number, await self._perform(act))
         except Exception as error:
             event = ActFailed(number, error)
+        except asyncio.CancelledError:
+            if number not in self._by_number or self._is_closing:
+                raise
+            event = ActFailed(number, Lost("the act was cancelled"))  # By somebody else, and the flow waits.
         if self._by_number.pop(number, None) is not None:
             self._post(event)

@@ -72,10 +72,10 @@ async def _serve(where: Address, names: frozenset[str], settings: GatewaySetting
         groups = ", ".join(f"{group.name} at {group.url}" for group in settings.groups)
         log.info("gateway ready at %s, with the groups %s; state in %s", there, groups, settings.state)
         line_out(f"http://{there}", flush=True)
-        await stops.wait(1)
+        await stops.wait(1, server.gateway.failed)
         log.info("draining: those who wait may have their answers; ask again to stop at once")
         draining: asyncio.Task[bool] = tasks.start(server.drain(DRAIN_DEADLINE_S), name="drain")
-        await stops.wait(2, draining)
+        await stops.wait(2, draining, server.gateway.failed)
         await tasks.close()
     log.info("gateway stopped")
     return 0

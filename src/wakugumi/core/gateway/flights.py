@@ -46,7 +46,7 @@ from wakugumi.core.gateway.outcomes import (
     outcome_word,
 )
 from wakugumi.core.gateway.rows import DONE, FAILED, QUEUED, RUNNING, Content, GatewayJob
-from wakugumi.core.gateway.state import ERROR, WARNING, GatewayState
+from wakugumi.core.gateway.state import DEBUG, ERROR, WARNING, GatewayState
 from wakugumi.core.gateway.tries import Tries, Try
 from wakugumi.core.gateway.under_way import Flight, JobQueue
 from wakugumi.core.ids import JobId
@@ -182,12 +182,15 @@ class Flights:
             self._state.start(partial(self._forward_queued, job), "forward")
 
     async def look(self) -> None:
-        """Finds jobs under way that have ended elsewhere. Raises Refused."""
+        """Finds jobs under way that have ended elsewhere."""
         for flight in list(self.by_job.values()):
-            row = await GetRow(flight.row.job, contents=False)
-            if row is not None and row.is_final and not flight.is_ending:
-                whole = await GetRow(flight.row.job)
-                self._ended_elsewhere(row if whole is None else whole)
+            try:
+                row = await GetRow(flight.row.job, contents=False)
+                if row is not None and row.is_final and not flight.is_ending:
+                    whole = await GetRow(flight.row.job)
+                    self._ended_elsewhere(row if whole is None else whole)
+            except Refused as error:
+                self._state.log(DEBUG, f"check of ended jobs failed: {error}")
 
     def _ended_elsewhere(self, row: GatewayJob) -> None:
         """The job was cancelled, or another gateway had the answer first: waiting requests get that outcome."""
@@ -227,6 +230,8 @@ class Flights:
             row = await GetRow(job)
             if row is None or row.is_final or row.owner != self._state.owner:
                 self._crashes.pop(job, None)
+                return
+            if self._state.is_stopping:
                 return
             if job in self.by_job:
                 return
@@ -356,6 +361,7 @@ class Flights:
             if reply.size is not None and size != reply.size:
                 raise Lost(f"{reply.size - size} bytes of the answer are missing", "dead")
             flight.is_ending = True
+            self._tries.received(one)
             content = content or await KeepAnswer(one.number, flight.row.job)
         except BaseException:
             flight.is_ending = False
@@ -364,7 +370,8 @@ class Flights:
         return ForwardAnswer(200, head, content.size, content)
 
     async def _keep(self, flight: Flight, answered: ForwardAnswer) -> Outcome:
-        """Stores the answer. The first accepted result stays: an earlier one is the outcome."""
+        """Stores the answer. The first accepted result stays: an earlier one is the outcome. Without its row the answer
+        is dropped: another gateway may run the job by now."""
         content = answered.body
         assert isinstance(content, Content)
         state = FAILED if answered.head.get("Waku-Status") == "FAILED" else DONE

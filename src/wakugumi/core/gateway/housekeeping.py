@@ -104,8 +104,9 @@ class Housekeeper:
 
     async def _watch(self) -> None:
         """Checks that a flow handles every open job of this gateway. With very many jobs a check takes longer, and
-        pauses are longer."""
-        await self._flows.pause(await self.find_stranded() / _WATCHED_SHARE)
+        pauses are longer, within bounds."""
+        took_s = await self.find_stranded()
+        await self._flows.pause(min(took_s / _WATCHED_SHARE, 3 * self._state.bounds.stranded_s))
 
     async def find_stranded(self) -> float:
         """Queues jobs again that no flow has handled for long. Returns the time taken. Raises Refused."""

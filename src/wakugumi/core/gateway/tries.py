@@ -31,6 +31,8 @@ class Try:
         self.is_there = True
         """The job may take a slot there, or wait for one."""
         self.is_open = True
+        self.is_received = False
+        """The answer is whole, and is being stored."""
         self.timer: Timer | None = None
 
 
@@ -72,6 +74,12 @@ class Tries:
             one.patience_s = self._state.bounds.silence_s
             self._watch(one, one.patience_s)
 
+    def received(self, one: Try) -> None:
+        """The answer is whole: whatever becomes of the group, the try is not interrupted any more."""
+        one.is_received = True
+        if one.timer is not None:
+            one.timer.cancel()
+
     def was_refused(self, one: Try) -> None:
         """The group took no connection: no job is there."""
         if one.is_there:
@@ -98,6 +106,8 @@ class Tries:
     async def _look(self, one: Try) -> None:
         """The time of a try has passed, unless bytes have moved meanwhile."""
         idle_s = await SinceMoved(one.number)
+        if one.is_received:
+            return
         if one.is_open and idle_s < one.patience_s:
             self._watch(one, one.patience_s - idle_s)
         elif one.is_open:
@@ -159,7 +169,7 @@ class Tries:
         now = self._flows.now
         is_gone = self._groups.is_gone(name)
         for one in self.open_tries.values():
-            if one.group != name:
+            if one.group != name or one.is_received:
                 continue
             if is_gone:
                 one.flow.interrupt(Lost(f"{self._url(name)} does not answer", "slow"))

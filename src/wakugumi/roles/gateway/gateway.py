@@ -54,6 +54,11 @@ class GatewayRequest:
         self.states: asyncio.Queue[GatewayJob | Ended | None] = asyncio.Queue()
         """States for a client that watches. Each is read before the next is put."""
 
+    def close_reader(self) -> None:
+        """The opened answer will not be read."""
+        if isinstance(self.reader, SpoolReader):
+            self.reader.close()
+
     async def send_state(self, row: GatewayJob | None) -> None:
         self.states.put_nowait(row)
         await self.states.join()
@@ -179,9 +184,9 @@ class Gateway:
     def is_stopping(self) -> bool:
         return self.machine.state.is_stopping
 
-    def stop(self) -> None:
-        """Takes no new jobs."""
-        self._drive.post(ev.GatewayStops())
+    def stop(self, *, leaves: bool = False) -> None:
+        """Takes no new jobs. `leaves`: jobs under way are given up, and requests that wait are answered."""
+        self._drive.post(ev.GatewayStops(leaves))
 
     async def leave(self) -> None:
         """Gives up jobs under way: others may take them over at once."""
@@ -204,6 +209,7 @@ class Gateway:
             body.close()
         for request in self._requests.values():
             request.answer.cancel()
+            request.close_reader()
         await self.calls.close()
 
     # For pages.
@@ -221,7 +227,8 @@ class Gateway:
 
     def post(self, request: GatewayRequest, event: ev.JobSubmitted | ev.JobAsked) -> None:
         self._requests[request.number] = request
-        self.idle.clear()
+        if isinstance(event, ev.JobSubmitted):
+            self.idle.clear()
         self._drive.post(event)
 
     async def answer(self, request: GatewayRequest) -> ev.Answer:
@@ -230,6 +237,7 @@ class Gateway:
             answer = await request.answer
         except asyncio.CancelledError:
             self.give_up(request)
+            request.close_reader()
             raise
         if isinstance(answer, Exception):
             raise answer
@@ -272,11 +280,12 @@ class Gateway:
 
     def _reply(self, effect: ev.ReplyTo) -> None:
         request = self._requests.pop(effect.request)
+        is_read = not request.answer.done() and isinstance(effect.answer, ev.OpenedAnswer)
+        if not is_read:
+            request.close_reader()
         if not request.answer.done():
             request.answer.set_result(effect.answer)
             request.states.put_nowait(Ended())
-        elif isinstance(request.reader, SpoolReader):
-            request.reader.close()
         if self.machine.requests.submits == 0:
             self.idle.set()
 

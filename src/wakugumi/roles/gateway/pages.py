@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, Final
 
 import msgspec
@@ -108,7 +108,10 @@ class GatewayPages:
         request = self._gateway.request(visit)
         self._gateway.post(request, JobAsked(request.number, job, name, "events"))
         states = self._states(request)
-        first = await anext(states)  # A refusal is answered before any event.
+        try:
+            first = await anext(states)  # A refusal is answered before any event.
+        except Refused as no:
+            raise _http_refusal(no) from None
         return Reply(200, Stream(None, _events(first, states)), "text/event-stream", {"Cache-Control": "no-store"})
 
     async def _ask(self, visit: HttpRequest, question: str) -> Reply:
@@ -124,11 +127,9 @@ class GatewayPages:
         except HttpRefusal:
             raise
         except Refused as no:
-            status = CODES[no.code].http_status
-            headers = _RETRY_AFTER if status == 503 else {}
-            raise HttpRefusal(status, no.code, no.message, dict(headers), no.hint) from None
+            raise _http_refusal(no) from None
 
-    async def _states(self, request: GatewayRequest) -> AsyncIterator[GatewayJob | None]:
+    async def _states(self, request: GatewayRequest) -> AsyncGenerator[GatewayJob | None, None]:
         """States of the job, and None where nothing has changed for a while. Raises Refused."""
         states = request.states
         try:
@@ -140,10 +141,18 @@ class GatewayPages:
             self._gateway.give_up(request)
 
 
-async def _events(first: GatewayJob | None, states: AsyncIterator[GatewayJob | None]) -> AsyncIterator[bytes]:
-    yield _event(first)
-    async for row in states:
-        yield _event(row)
+async def _events(first: GatewayJob | None, states: AsyncGenerator[GatewayJob | None, None]) -> AsyncIterator[bytes]:
+    try:
+        yield _event(first)
+        async for row in states:
+            yield _event(row)
+    finally:
+        await states.aclose()
+
+
+def _http_refusal(no: Refused) -> HttpRefusal:
+    status = CODES[no.code].http_status
+    return HttpRefusal(status, no.code, no.message, dict(_RETRY_AFTER) if status == 503 else {}, no.hint)
 
 
 def _event(row: GatewayJob | None) -> bytes:

@@ -75,6 +75,7 @@ class GatewayServer:
                 queue_bytes=settings.queue_bytes,
                 body_bytes_max=settings.body_bytes_max,
             )
+            parts.push_async_callback(self.gateway.calls.close)
             await self.gateway.start()
             parts.push_async_callback(self.gateway.leave)
             self.pages = GatewayPages(self.gateway, body_bytes_max=settings.body_bytes_max)
@@ -82,7 +83,7 @@ class GatewayServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.gateway.stop()
+        self.gateway.stop(leaves=True)  # Requests that still wait are answered before their connections end.
         if self._listener is not None:
             await self._listener.close()
         await self._parts.aclose()
