@@ -69,7 +69,7 @@ def test_an_id_that_is_not_among_the_listed_is_exit_code_3(leader: AnsweringLead
     code, out, err = said("list", "a", "monday-run", "--limit", "1")
     assert code == 3
     assert id_of("a") in out
-    assert err == "not dead: monday-run\n"
+    assert err == "not among the dead letters: monday-run\n"
     assert leader.asked == [qu.AskDead([id_of("a"), id_of("monday-run")], limit=2)]
 
 
@@ -132,7 +132,7 @@ def test_what_the_leader_did_not_do_at_once_is_asked_for_again(
     assert err.splitlines() == [
         f"2,000 jobs {done}, 1,500 to go",
         f"3,000 jobs {done}, 500 to go",
-        "not dead: monday-run",
+        "not among the dead letters: monday-run",
     ]
     assert len(leader.asked) == 3
     assert len(set(map(repr, leader.asked))) == 1
@@ -151,7 +151,7 @@ def test_an_id_that_the_leader_does_not_have_is_named_as_it_was_typed(
     code, out, err = said(command, "a", "monday-run")
     assert code == 3
     assert out.startswith("1 job ")
-    assert err == "not dead: monday-run\n"
+    assert err == "not among the dead letters: monday-run\n"
 
 
 @pytest.mark.parametrize("command", ["requeue", "drop"])

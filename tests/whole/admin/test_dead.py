@@ -91,7 +91,7 @@ def test_dead_jobs_are_chosen_by_pattern_and_reason_and_dropped(grid, waku) -> N
     assert dead(waku).keys() == {us}
     gone = waku("dead", "drop", eu, us)
     assert (gone.returncode, gone.stdout) == (3, "1 job dropped\n")
-    assert f"not among the dead: {eu}" in gone.stderr
+    assert f"not among the dead letters: {eu}" in gone.stderr
     assert dead(waku) == {}
 
 

@@ -72,7 +72,7 @@ def test_a_program_gets_the_environment_of_its_worker_without_secrets_and_the_lo
     assert {name for name in seen if name.startswith("WAKU")} == {"WAKU_JOB_ID", "WAKU_JOBS_MARK"}
     worker.signal()
     _, _, said = worker.end()
-    told = [line for line in said.splitlines() if "programs do not get" in line]
+    told = [line for line in said.splitlines() if "variables withheld from programs" in line]
     assert len(told) == 1
     assert "AWS_SECRET_ACCESS_KEY" in told[0]
     assert "SITE_CODE" in told[0]

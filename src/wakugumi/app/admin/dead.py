@@ -152,7 +152,7 @@ def _show_done(answer: an.DeadDoneAnswer, ids: dict[str, str], done: str, asking
 def _say_unknown(names: Sequence[str]) -> int:
     """Returns the exit code."""
     for name in names:
-        say(f"not dead: {name}")
+        say(f"not among the dead letters: {name}")
     return EXIT_NOT_FOUND if names else 0
 
 
