@@ -85,7 +85,6 @@ class GatewayProcess(Process):
         """Answers that were opened for requests: their bytes, or the try that receives them."""
         self.abandoned: set[int] = set()
         self.polled_at: dict[str, float] = {}
-        self.has_died = False
         self._count = 0
 
     def born(self) -> None:
@@ -106,7 +105,6 @@ class GatewayProcess(Process):
         self.post(ev.GatewayStarts())
 
     def died(self, power: bool) -> None:
-        self.has_died = True
         self.machine.close()
         self.here.judge.gateway_died(self, power=power)
         for call in list(self.calls.values()):

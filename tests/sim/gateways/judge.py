@@ -10,7 +10,7 @@ from tests.sim.checker import Broken
 from wakugumi.core.gateway import events as ev
 from wakugumi.core.gateway.groups import NEAR
 from wakugumi.core.gateway.rows import DONE, FAILED, GatewayJob
-from wakugumi.core.ids import JobId, job_id_from_name
+from wakugumi.core.ids import job_id_from_name
 
 if TYPE_CHECKING:
     from tests.sim.gateways.caller import Want
@@ -159,6 +159,3 @@ class GatewayJudge:
                 self.broken("", f"{gateway.name} asks {group.name} no more")
             if machine.state.groups.ours(group.name):
                 self.broken("", f"{gateway.name} counts jobs at {group.name}")
-
-    def holds(self, job: JobId) -> bool:
-        return any(want.job == job for want in self._accepted.values())

@@ -47,7 +47,6 @@ class GatewayWorld:
         self.began_at = self.clock.now
         self.turn_s = random.choice([0.0, 0.001, 0.02])
         self.is_stormy = random.random() >= CALM_SHARE
-        self.has_deaths = False
         self.judge = self.checker = GatewayJudge(self)
         self.choice = random.choice(CHOICES) if random.random() < 0.7 else LEAST_LOADED
         self.store = SharedStore(self)
@@ -58,6 +57,7 @@ class GatewayWorld:
         self._comes_s = random.choice([LIVE_S * 0.6, 2.0])
         """Time in which all jobs come."""
         self.gateways = [GatewayProcess(self, number, "near") for number in range(random.randint(1, 3))]
+        self._bodies_drawn: list[tuple[str, bytes]] = []
         self.wants = [self._draw_want(number) for number in range(random.randint(2, 24))]
         self._by_name = {group.name: group for group in self.groups}
         names = Counter(want.name for want in self.wants)
@@ -103,7 +103,6 @@ class GatewayWorld:
         return self._looks
 
     def process_died(self, process: Process) -> None:
-        self.has_deaths = True
         self.clock.after(1.0 + 20.0 * self.faults.random(), lambda: None if process.alive else process.start())
 
     def _draw_want(self, number: int) -> Want:
@@ -115,10 +114,10 @@ class GatewayWorld:
 
     def _same_body(self, name: str, body: str) -> bytes:
         """Requests of one id are mostly the same request."""
-        for want in getattr(self, "wants_drawn", []):
-            if want[0] == name and self.random.random() < 0.8:
-                return bytes(want[1])
-        self.wants_drawn = [*getattr(self, "wants_drawn", []), (name, body.encode())]
+        for drawn, other in self._bodies_drawn:
+            if drawn == name and self.random.random() < 0.8:
+                return other
+        self._bodies_drawn.append((name, body.encode()))
         return body.encode()
 
     # Faults.
