@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 TOOLS := prometheus wrk netcat-openbsd curl unzip
 .DEFAULT_GOAL := help
-.PHONY: help setup tools demo test test-user test-pythons check sim sim-mutants fix bench bench-durable bench-before bench-files bench-http docs picture lock clean
+.PHONY: help setup tools demo test test-user test-pythons check sim sim-mutants fix bench bench-durable bench-before bench-files bench-http bench-access docs picture lock clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -46,8 +46,8 @@ check: setup ## format, lint, types, tests; CI runs test-user, some of test-pyth
 	$(BIN)/mypy
 	$(TESTS)
 
-sim: setup ## simulated worlds full of faults: SEEDS=N from FROM=N on, MINUTES=N as long, or SEED=N alone with its story
-	$(BIN)/python -m tests.sim --processes $(or $(PROCESSES),2) $(if $(SEED),--seed $(SEED) --story) \
+sim: setup ## simulated worlds full of faults: SEEDS=N from FROM=N on, MINUTES=N as long, or SEED=N alone with its story; KIND=gateways
+	$(BIN)/python -m tests.sim --processes $(or $(PROCESSES),2) $(if $(SEED),--seed $(SEED) --story) $(if $(KIND),--kind $(KIND)) \
 		$(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM),--from $(FROM)) $(if $(MINUTES),--minutes $(MINUTES))
 
 sim-mutants: setup ## bugs planted in the core on purpose: each must be found by the simulator
@@ -71,6 +71,9 @@ bench-files: setup ## measure how large files travel, on this disk; writes docs/
 
 bench-http: setup ## measure what HTTP, groups and the gateway cost beside the frames; writes docs/internals/benchmarks-http.md
 	$(BIN)/python bench/doors.py --write
+
+bench-access: setup ## measure what keys and TLS cost, with BEFORE=FOLDER also `waku run` there; writes docs/internals/benchmarks-access.md
+	$(BIN)/python bench/access.py --write $(if $(BEFORE),--before $(BEFORE))
 
 docs: setup ## write the pages that are made of the source
 	$(BIN)/python tools/module_map.py

@@ -6,6 +6,7 @@ from the system. Each turn has a leader of its own, with a journal of its own if
 python -m leader memory|durable
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -131,10 +132,14 @@ def _apart_from(leader: psutil.Process) -> Iterator[None]:
 
 
 @contextmanager
-def _crew(address: str, workers: int, credit: int) -> Iterator[None]:
+def _crew(address: str, workers: int, credit: int, access: Path | None = None) -> Iterator[None]:
+    """`access`: the file with the key that they show."""
     port = address.rsplit(":", 1)[1]
     with subprocess.Popen(
-        [sys.executable, str(HERE / "noop.py"), port, str(workers), str(credit)], stdout=subprocess.PIPE, text=True
+        [sys.executable, str(HERE / "noop.py"), port, str(workers), str(credit)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | ({} if access is None else {"WAKU_ACCESS": str(access)}),
     ) as crew:
         try:
             assert crew.stdout is not None

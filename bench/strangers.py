@@ -4,9 +4,10 @@
     .venv/bin/python bench/strangers.py --strangers 500 --seconds 5   a quick look
     .venv/bin/python bench/strangers.py --known 200                   and 200 peers that stop in the midst of a frame
 
-Real processes over loopback. A known client runs jobs one after the other, each of them a no-op of a worker that
-answers at once: first alone, then beside the strangers, so what else the machine does is in both figures. Strangers are
-of all `KINDS` in turn and never become anybody. One that is cut off connects again, so many of them per second in all.
+Real processes over loopback; the leader has keys, and TLS on its port. A known client shows a key and runs jobs one
+after the other, each of them a no-op of a worker that answers at once: first alone, then beside the strangers, so what
+else the machine does is in both figures. Strangers are of all `KINDS` in turn and never become anybody. One that is cut
+off connects again, so many of them per second in all.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import resource
 import select
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -31,8 +33,9 @@ from typing import NamedTuple
 
 import wakugumi
 from flood import _at, _worker
-from processes import leading
+from secured import at_home, leading_secured
 from wakugumi.adapters.loop.event_loop import run
+from wakugumi.adapters.net.tls import unbelieving_context
 from wakugumi.core.connections.strangers import HARD
 from wakugumi.limits.units import KIB, MIB
 from wakugumi.limits.wire import (
@@ -43,6 +46,9 @@ from wakugumi.limits.wire import (
     STRANGERS_MAX,
 )
 from wakugumi.wire import frame as fr
+from wakugumi.wire.access_line import Key
+from wakugumi.wire.messages.hello import WANTS_CLIENT, HelloClient
+from wakugumi.wire.messages.payload import encode
 
 HERE = Path(__file__).absolute()
 RATIO_MAX = 3.0
@@ -62,8 +68,39 @@ class Kind(NamedTuple):
     first: bytes = b""
     then: bytes = b""
     every_s: float = 1.0
+    shakes_hands: bool = False
+    """It says that over TLS, and finishes the handshake before."""
 
 
+class Tls:
+    """The inside of a connection over TLS that believes every server."""
+
+    _context = unbelieving_context()
+
+    def __init__(self, first: bytes) -> None:
+        self._first = first
+        self._heard, self._said = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._inside = self._context.wrap_bio(self._heard, self._said)
+        self._is_done = False
+
+    def hear(self, data: bytes = b"") -> bytes:
+        """What is to be sent next; `first` once the handshake is done. Raises SSLError, which is an OSError."""
+        if not self._is_done:
+            self._heard.write(data)
+            with suppress(ssl.SSLWantReadError):
+                self._inside.do_handshake()
+                self._is_done = True
+                if self._first:
+                    self._inside.write(self._first)
+        return self._said.read()
+
+
+_TLS_HELLO = Tls(b"").hear()
+_WRONG_KEY = Key("desk-1", "a" * 32, "b" * 52).text
+_WRONG_HELLO = fr.encode(
+    fr.HELLO_CLIENT, subject="desk", payload=encode(HelloClient("desk", 4, wants=list(WANTS_CLIENT), key=_WRONG_KEY))
+)
+_WRONG_REQUEST = f"GET /access/me HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {_WRONG_KEY}\r\n\r\n".encode()
 _HALF = fr.encode(fr.HELLO_CLIENT, payload=bytes(60 * KIB))
 _GARBAGE = random.Random(1).randbytes(2 * KIB)
 
@@ -76,6 +113,12 @@ KINDS: dict[str, Kind] = {
     "garbage": Kind(_GARBAGE),
     "garbage in letters": Kind(b"SSH-2.0-OpenSSH_9.6\r\n", _GARBAGE.hex().encode()),
     "a hello of TLS": Kind(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + _GARBAGE[:500]),
+    "half a true hello of TLS": Kind(_TLS_HELLO[: len(_TLS_HELLO) // 2]),
+    "a handshake never finished": Kind(_TLS_HELLO),
+    "silent over TLS": Kind(shakes_hands=True),
+    "a wrong key": Kind(_WRONG_HELLO),
+    "a wrong key over TLS": Kind(_WRONG_HELLO, shakes_hands=True),
+    "a wrong key by HTTP over TLS": Kind(_WRONG_REQUEST, shakes_hands=True),
     "half a request line": Kind(b"GET /" + b"a" * 4 * KIB, b"a" * 100),
     "endless headers": Kind(b"GET / HTTP/1.1\r\nHost: localhost\r\n", b"X-Header: " + b"a" * KIB + b"\r\n", 0.2),
     "half a line": Kind(b"JOB " + b"a" * 100, b"a" * 100),
@@ -106,6 +149,7 @@ def main() -> None:
     place.mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="strangers-", dir=place))
     os.chdir(folder)
+    at_home(folder)
     try:
         _measure(asked)
     finally:
@@ -114,11 +158,14 @@ def main() -> None:
 
 
 def _measure(asked: argparse.Namespace) -> None:
-    with leading("memory" if asked.memory else "durable") as (leader, address), _worker(address) as port:
+    with ExitStack() as roles:
+        leader = roles.enter_context(leading_secured("memory" if asked.memory else "durable"))
+        address = str(leader.address)
+        port = roles.enter_context(_worker(address))
         with suppress(OSError):  # The HTTP server is imported now, and not in the midst.
             urllib.request.urlopen(f"http://{address}/health", timeout=30).close()
-        run(_known(address, WARM_S))
-        quiet = run(_known(address, max(5.0, asked.seconds / 3)))
+        run(_known(address, leader.client, WARM_S))
+        quiet = run(_known(address, leader.client, max(5.0, asked.seconds / 3)))
         before = resident_bytes(leader.pid)
         words = [port, str(asked.strangers), str(asked.known), str(asked.seconds), str(asked.rate)]
         with ExitStack() as stack:
@@ -128,7 +175,7 @@ def _measure(asked: argparse.Namespace) -> None:
             )
             assert crowd.stdout is not None
             crowd.stdout.readline()
-            beside = run(_known(address, asked.seconds, crowd))
+            beside = run(_known(address, leader.client, asked.seconds, crowd))
             told = json.loads(crowd.communicate()[0])
         still = resident_bytes(leader.pid)
     budget = STRANGERS_BYTES_MAX + HARD * STRANGERS_MAX * CONNECTION_BYTES
@@ -155,10 +202,12 @@ def _measure(asked: argparse.Namespace) -> None:
     _verdict(f"p99 beside the strangers / alone: {ratio:.1f}, at most {RATIO_MAX:.0f}", ratio <= RATIO_MAX)
 
 
-async def _known(address: str, seconds: float, beside: subprocess.Popen[str] | None = None) -> list[float]:
+async def _known(
+    address: str, access: Path, seconds: float, beside: subprocess.Popen[str] | None = None
+) -> list[float]:
     """What each job took; only those that began while the strangers were there."""
     times: list[float] = []
-    async with wakugumi.connect(address, client_id="known", cap=4) as grid:
+    async with wakugumi.connect(address, client_id="known", cap=4, access=access) as grid:
         until = time.perf_counter() + seconds
         while (now := time.perf_counter()) < until and (beside is None or beside.poll() is None):
             (await grid.run("calcA", args=["x" * 120])).check()
@@ -207,7 +256,8 @@ class One:
         self.socket = socket.socket()
         self.socket.setblocking(False)
         self.since = time.monotonic()
-        self.unsent = memoryview(kind.first)
+        self.tls = Tls(kind.first) if kind.shakes_hands else None
+        self.unsent = memoryview(kind.first if self.tls is None else self.tls.hear())
         try:
             self.socket.bind((f"127.0.0.{2 + source % 200}", 0))  # Else one address runs out of ports.
             with suppress(BlockingIOError):
@@ -290,8 +340,13 @@ class Crowd:
                 one.unsent = one.unsent[one.socket.send(one.unsent) if one.unsent else 0 :]
                 if not one.unsent:
                     self._poll.modify(one.socket, select.EPOLLIN)
-            if events & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR) and not one.socket.recv(64 * KIB):
-                raise ConnectionResetError
+            if events & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR):
+                heard = one.socket.recv(64 * KIB)
+                if not heard:
+                    raise ConnectionResetError
+                if one.tls is not None and (more := one.tls.hear(heard)):
+                    one.unsent = memoryview(bytes(one.unsent) + more)
+                    self._poll.modify(one.socket, select.EPOLLIN | select.EPOLLOUT)
         except BlockingIOError:
             return
         except OSError:

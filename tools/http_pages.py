@@ -15,7 +15,9 @@ PAGE = Path(__file__).absolute().parents[1] / "docs" / "reference" / "http-pages
 HEAD = """\
 # Pages over HTTP
 Made by `make docs` from `roles/http/page_table.py`; a test compares it with the source. `GET /openapi.json` of a role
-has the same for machines. [Jobs over HTTP](../use/http.md) explains jobs, [Blobs over HTTP](blobs.md) /blobs.
+has the same for machines. [Jobs over HTTP](../use/http.md) explains jobs, [Blobs over HTTP](blobs.md) /blobs,
+[Security](../operate/security.md#roles-rules-and-sight) rights. A sender without a proof that the server accepts gets
+401, one without the right 403.
 """
 
 
@@ -40,9 +42,14 @@ def _request(page: PageText) -> str:
 def _lines() -> Iterator[str]:
     pages = page_table.PAGES
     yield HEAD.rstrip()
-    yield _table("Requests", "request", "roles", "meaning", "parameters")
+    yield _table("Requests", "request", "roles", "right", "meaning", "parameters")
     for page in pages:
-        yield f"{_request(page)} {page.text} | {_codes([each['name'] for each in page.parameters])} |"
+        cells = (f"`{page.need.value}`", page.text, _codes([each["name"] for each in page.parameters]))
+        yield f"{_request(page)} {' | '.join(cells)} |"
+    yield _table("Rights", "right", "roles of keys that have it")
+    for right in dict.fromkeys(page.need for page in pages):
+        able = next(page.may for page in pages if page.need is right)
+        yield f"| `{right.value}` | {', '.join(able) or 'all, also strangers'} |"
     yield _table("Answers", "request", "roles", "status", "meaning", "content", "headers")
     for page in pages:
         for answer in page.answers:

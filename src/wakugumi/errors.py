@@ -113,6 +113,12 @@ CODES_BY_SENDER: Final[dict[str, dict[str, Code]]] = {
             "list the connected workers with `waku workers list`",
             exit_code=EXIT_NOT_FOUND,
         ),
+        "unknown-key": Code(
+            404,
+            "no key has this name",
+            "list the keys with `waku keys list`",
+            exit_code=EXIT_NOT_FOUND,
+        ),
         "no-worker": Code(
             503,
             "no worker matches; a cache is kept for workers that join later",
@@ -130,7 +136,7 @@ CODES_BY_SENDER: Final[dict[str, dict[str, Code]]] = {
         ),
         "denied": Code(
             403,
-            "a web page of another site asks, or the token for a blob is missing",
+            "the role or the rules of the peer do not allow this, or the peer is a web page of another site",
             "ask the operator of the leader for the right",
             exit_code=EXIT_DENIED,
         ),
@@ -189,6 +195,9 @@ CODES_BY_SENDER: Final[dict[str, dict[str, Code]]] = {
             "neither the worker nor its leader has the cached file",
             "put the file into the cache first: `waku caches put`",
         ),
+        "no-authority": Code(
+            404, "the server has no authority and no keys of its own", "make the first key: waku keys make NAME"
+        ),
         "no-blob": Code(404, "the content is gone from the leader", "submit the job again"),
         "blob-broken": Code(422, "the content is not what its SHA-256 or size says", "send it again", retry=True),
         "blob-busy": Code(
@@ -211,11 +220,17 @@ CODES_BY_SENDER: Final[dict[str, dict[str, Code]]] = {
             422, "more stdout or stderr than is kept", "write less to stdout and stderr, or write to a file"
         ),
         "memory-limit": Code(
-            422, "the job broke its memory limit", "raise the job's memory limit, or give it less to hold"
+            422,
+            "the job broke its memory limit, or its worker's",
+            "give the job less to hold, or raise the limit that the message names",
         ),
-        "cpu-limit": Code(422, "the job broke its CPU time limit", "raise the job's CPU time limit"),
+        "cpu-limit": Code(
+            422, "the job broke its limit of CPU time, or its worker's", "raise the limit that the message names"
+        ),
         "file-limit": Code(422, "the job broke its file size limit", "raise the job's file size limit"),
-        "process-limit": Code(422, "the job broke its limit of processes", "raise the job's limit of processes"),
+        "process-limit": Code(
+            422, "the job broke its limit of processes, or its worker's", "raise the limit that the message names"
+        ),
         "disk": Code(
             507, "the worker's disk is full or broken", "free room on the worker's disk (--jobs DIR)", retry=True
         ),

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from wakugumi.adapters.files import NEW, free_on_disk, sync_folder, write_all, write_new
+from wakugumi.adapters.files import (
+    NEW,
+    READ,
+    Closing,
+    Refusing,
+    free_on_disk,
+    free_range,
+    sync_folder,
+    write_all,
+    write_new,
+)
+from wakugumi.errors import Refused, Sick
 
 
 @pytest.mark.parametrize("of", [bytes, bytearray, memoryview])
@@ -72,3 +84,42 @@ def test_room_that_is_kept_for_root_is_not_free(tmp_path: Path) -> None:
     assert 0 < free_on_disk(tmp_path) <= found.f_bfree * found.f_frsize
     with pytest.raises(FileNotFoundError):
         free_on_disk(tmp_path / "nowhere")
+
+
+def test_a_part_of_a_file_is_given_back_and_the_rest_stays(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 3 * 65536)
+    with path.open("r+b") as file:
+        assert free_range(file.fileno(), 65536, 2 * 65536)
+    assert path.read_bytes() == b"x" * 65536 + bytes(65536) + b"x" * 65536
+    with path.open("rb") as file:
+        assert not free_range(file.fileno(), 0, 65536), "a file that is open for reading stays whole"
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "code"),
+    [
+        (errno.ENOSPC, Sick, "disk"),
+        (errno.EMFILE, Sick, "worker-error"),
+        (errno.ENOENT, Refused, "worker-error"),
+    ],
+)
+def test_an_error_of_the_disk_is_a_refusal_and_another_one_passes(number: int, kind: type, code: str) -> None:
+    with pytest.raises(Refused, match="it cannot be kept: the reason") as caught, Refusing("it cannot be kept"):
+        raise OSError(number, "the reason")
+    assert (type(caught.value), caught.value.code) == (kind, code)
+    assert isinstance(caught.value.__context__, OSError)
+    with pytest.raises(KeyError), Refusing("it cannot be kept"):
+        raise KeyError
+
+
+def test_an_open_file_is_closed_after_an_error_as_well(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"content")
+    with Closing(os.open(tmp_path / "file", READ)) as file:
+        assert os.read(file, 10) == b"content"
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(file)
+    with pytest.raises(KeyError), Closing(os.open(tmp_path / "file", READ)) as file:
+        raise KeyError
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(file)

@@ -10,7 +10,7 @@ from wakugumi.app import EXIT_INTERRUPTED
 from wakugumi.app.cli import build, call
 from wakugumi.app.commands import COMMANDS
 from wakugumi.app.work import early
-from wakugumi.errors import EXIT_JOB_FAILED, EXIT_NO_LEADER, EXIT_USAGE, Lost
+from wakugumi.errors import EXIT_DENIED, EXIT_JOB_FAILED, EXIT_NO_LEADER, EXIT_USAGE, Lost
 
 
 def test_every_command_is_there_and_its_help_has_its_usage(capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,3 +81,36 @@ def test_a_refused_job_has_the_exit_code_of_its_refusal(
         leader.refusal = code, "because"
         assert call(["submit", "calcA"]) == exit_code
         assert "because" in capsys.readouterr().err
+
+
+@pytest.mark.spec("O1")
+def test_a_key_among_the_arguments_is_warned_of_once_and_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    key = f"desk-1:{'k' * 32}-{'x7' * 26}"
+    assert call(["status", "--leader", f"waku://{key}@127.0.0.1:1"]) == EXIT_NO_LEADER
+    told = capsys.readouterr().err
+    assert told.count("could see the key among the arguments") == 1
+    assert "WAKU_LEADER" in told
+    assert "x7x7" not in told
+
+
+@pytest.mark.spec("O1")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["status"],
+        ["keys", "list"],
+        ["jobs", "list"],
+        ["run", "calc", "--leader", "{leader}"],
+        ["submit", "calc", "--id", "a"],
+        ["map", "calc", "{file}", "--leader", "{leader}"],
+    ],
+    ids=" ".join,
+)
+def test_a_refused_hello_is_told_in_the_leaders_words(
+    words: list[str], leader: AnsweringLeader, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leader.denial = "user 65534 of this machine must show a key here; make a key with `waku keys make`"
+    assert call([word.format(leader=leader.address, file=__file__) for word in words]) == EXIT_DENIED
+    told = capsys.readouterr().err
+    assert "user 65534 of this machine must show a key here" in told
+    assert "make a key with `waku keys make`" in told

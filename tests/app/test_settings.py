@@ -111,6 +111,7 @@ def test_a_bad_flag_is_told_by_its_name() -> None:
         ("slots = ", "waku.toml cannot be read: "),
         ('cpu-cap = "much"', "cpu-cap in waku.toml is 'much', which is not a number"),
         ("allow-open = true", "waku.toml has 'allow-open', which is no setting"),
+        ('access = "keys.toml"', "waku.toml has 'access', which is no setting"),
     ],
 )
 def test_a_bad_line_of_the_file_is_told_with_the_file(elsewhere: Path, line: str, complaint: str) -> None:
@@ -125,6 +126,25 @@ def test_what_a_command_has_only_as_a_flag_is_nowhere_else(monkeypatch: pytest.M
     monkeypatch.setenv("WAKU_LEADER", "grid:5000")
     assert load(NodeSettings) == NodeSettings()
     assert load(NodeSettings, {"allow_open": True}).allow_open
+
+
+@pytest.mark.spec("O1")
+def test_an_access_file_is_named_by_flag_or_variable(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(ClientSettings).access is None
+    monkeypatch.setenv("WAKU_ACCESS", "a.toml")
+    assert load(ClientSettings).access == elsewhere / "a.toml"
+    assert load(ClientSettings, {"access": "/b.toml"}).access == Path("/b.toml")
+
+
+@pytest.mark.spec("O1")
+def test_a_key_in_the_file_is_not_told(elsewhere: Path) -> None:
+    key = f"desk-1:{'a' * 32}-{'b' * 52}"
+    (elsewhere / "waku.toml").write_text(f'leader = "waku://{key}@grid:5000"\n')
+    told: list[str] = []
+    settings.tell_used_by(told.append)
+    assert key in load(ClientSettings).leader
+    assert "grid:5000" in told[0]
+    assert "bbbb" not in told[0]
 
 
 def test_a_whole_number_in_the_file_is_a_number(elsewhere: Path) -> None:
@@ -200,12 +220,12 @@ def test_the_file_of_the_current_folder_is_told_once_and_only_if_it_is_used(
 def test_what_was_taken_before_anybody_could_tell_is_told_then(
     elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (elsewhere / "waku.toml").write_text(f'name = "{"x" * 2_000}"\n')
+    (elsewhere / "waku.toml").write_text(f'name = "{"x-" * 1_000}"\n')
     assert load(WorkerSettings).name
     told: list[str] = []
     settings.tell_used_by(told.append)
     assert len(told) == 1
-    assert told[0].endswith("x…")
+    assert told[0].endswith("-…")
     assert len(told[0]) < 1_000
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 import pytest
 
-from wakugumi.core.setting import Setting, options_of, read_bytes, words
+from wakugumi.core.setting import Setting, options_of, read_bytes, read_duration, words
 from wakugumi.errors import ConfigError
 
 
@@ -125,3 +125,17 @@ def test_a_size_is_read_as_people_write_it(text: str, number: int) -> None:
 def test_what_is_no_size_is_told_with_its_place(text: str) -> None:
     with pytest.raises(ConfigError, match=r"--blob-bytes is .* which is no size"):
         read_bytes(text, "--blob-bytes")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("45s", 45), ("90min", 5400), ("90 m", 5400), ("12h", 43_200), ("1.5d", 129_600), ("2w", 1_209_600)],
+)
+def test_a_duration_is_read_as_people_write_it(text: str, seconds: float) -> None:
+    assert read_duration(text, "--expires") == seconds
+
+
+@pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1e9s", "30 days", "nan"])
+def test_what_is_no_duration_is_told_with_its_place(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"--expires is .* which is no duration"):
+        read_duration(text, "--expires")

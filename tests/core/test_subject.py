@@ -3,6 +3,7 @@
 `heard_by` says what matching means a second time, by regular expression; the code is held against it.
 """
 
+import functools
 import re
 import sys
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from wakugumi.core.subject import (
     PatternTree,
     Subject,
     SubjectError,
+    covers,
     hears,
     is_valid_pattern,
     is_valid_subject,
@@ -416,6 +418,64 @@ def test_one_pattern_that_goes_leaves_the_others() -> None:
 
 
 @pytest.mark.spec("S3")
+@pytest.mark.parametrize(
+    ("allowed", "pattern", "is_covered"),
+    [
+        ("job.assign.risk.>", "job.assign.risk.var", True),
+        ("job.assign.risk.>", "job.assign.risk.*", True),
+        ("job.assign.risk.>", "job.assign.risk.*.>", True),
+        ("job.assign.risk.>", "job.assign.risk", False),
+        ("job.assign.risk.>", "job.assign.*.var", False),
+        ("job.assign.risk.>", "job.assign.>", False),
+        ("job.assign.risk.*", "job.assign.risk.>", False),
+        ("job.*.risk", "JOB.assign.Risk", True),
+        (">", ">", True),
+        ("*", ">", False),
+        ("*.>", ">", False),
+        (["*", "*.>"], ">", True),
+        (["*", "*.*", "*.*.>"], ">", True),
+        (["*", "*.*.>"], ">", False),
+        (["a.>", "b.>"], "*.>", False),
+        (["a.b", "a.*"], "a.c", True),
+        ([], "a", False),
+        ("a..b", "a..b", False),
+        (">", "a..b", False),
+        (">", "", False),
+    ],
+)
+def test_a_pattern_is_covered_if_each_of_its_subjects_is_allowed(
+    allowed: str | list[str], pattern: str, is_covered: bool
+) -> None:
+    assert covers(allowed, pattern) is is_covered
+
+
+SHORT = [".".join(found) for length in range(1, 6) for found in product("abz", repeat=length)]
+"""All subjects of up to five tokens. Patterns of the next test have at most four, and none of them names `z`."""
+few_patterns = st.tuples(
+    st.lists(st.sampled_from(["a", "b", "*"]), max_size=3), st.sampled_from(["a", "b", "*", ">"])
+).map(lambda found: ".".join([*found[0], found[1]]))
+
+
+@functools.cache
+def short_subjects_of(pattern: str) -> frozenset[str]:
+    return frozenset(filter(heard_by(pattern).fullmatch, SHORT))
+
+
+@given(st.lists(few_patterns, max_size=6), few_patterns)
+def test_covering_is_as_if_every_subject_was_tried(allowed: list[str], pattern: str) -> None:
+    reached = frozenset[str]().union(*map(short_subjects_of, allowed))
+    assert covers(allowed, pattern) is (short_subjects_of(pattern) <= reached)
+    for one in allowed:
+        assert covers(one, pattern) is (short_subjects_of(pattern) <= short_subjects_of(one))
+
+
+@given(patterns, patterns)
+def test_a_covered_pattern_overlaps(allowed: Pattern, pattern: Pattern) -> None:
+    if covers(allowed, pattern):
+        assert overlaps(allowed, pattern)
+    assert covers(pattern, pattern)
+
+
 @given(st.lists(patterns, max_size=30), subjects)
 def test_a_tree_finds_each_matching_pattern_once(stored: list[Pattern], subject: Subject) -> None:
     tree = tree_of(*stored)

@@ -16,6 +16,7 @@ from tests.kit.form import FORM, form
 from tests.kit.http_peer import Answer, HttpPeer
 
 from wakugumi.adapters.blobs.place import FolderPlace
+from wakugumi.roles.access.guard import AccessGuard
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.roles.leader.http.pages import GroupPages
 from wakugumi.roles.leader.leader import Leader
@@ -65,14 +66,15 @@ async def nothing_is_left(leader: Running) -> None:
     pages = pages_of(leader)
     store = None if leader.leader.blobs is None else leader.leader.blobs.store
     await eventually(
-        lambda: not (pages.callers.waiting or pages.receiving or (store and any(store.incoming.iterdir())))
+        lambda: not (pages.callers.machine.waiting or pages.receiving or (store and any(store.incoming.iterdir())))
     )
 
 
 @asynccontextmanager
-async def a_group(folder: Path, **options: Any) -> AsyncIterator[Running]:
+async def a_group(folder: Path, guard: AccessGuard | None = None, **options: Any) -> AsyncIterator[Running]:
     """A leader with a place for large inputs."""
-    leader = Leader(settings=LeaderSettings(**options), blobs=LeaderBlobs(FolderPlace(folder / "blobs"), url=""))
+    blobs = LeaderBlobs(FolderPlace(folder / "blobs"), url="")
+    leader = Leader(settings=LeaderSettings(**options), blobs=blobs, guard=guard)
     running = Running(leader, await leader.listen("127.0.0.1", 0))
     try:
         yield running

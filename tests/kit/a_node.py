@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import ssl
 import zipfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -17,6 +18,7 @@ from tests.kit.form import FORM
 from wakugumi.adapters.net.address import Address
 from wakugumi.adapters.programs.default_command import parse_command
 from wakugumi.adapters.programs.named_programs import Programs
+from wakugumi.roles.access.guard import AccessGuard
 from wakugumi.roles.node.node import Node
 from wakugumi.roles.node.ports import NodePorts, listen
 from wakugumi.roles.node.settings import NodeSettings
@@ -59,7 +61,7 @@ class ANode(NamedTuple):
         """Nothing runs, nothing is received, nobody waits, and nothing is left of what was received."""
         await self.until("(station.running, node.receiving, node.answering) == (0, 0, 0)")
         await self.until("station.stopping or station.free == station.limit")
-        assert left_in(self.node.folder) == []
+        assert left_in(self.node.spools.folder) == []
 
 
 def left_in(folder: Path) -> list[str]:
@@ -90,8 +92,9 @@ async def a_node(
     *,
     slots: int = 2,
     one_port: bool = False,
-    tls: Any = None,
+    tls: ssl.SSLContext | None = None,
     keep_s: float = 600.0,
+    guard: AccessGuard | None = None,
     **settings: Any,
 ) -> AsyncIterator[ANode]:
     """Its slots are counted to zero when all callers are gone."""
@@ -99,7 +102,9 @@ async def a_node(
     told = NodeSettings(jobs=folder / "jobs", slots=slots, cpu_cap=None, done_ttl_s=keep_s, **settings)
     station = Station(told, programs)
     node = Node(station, told)
-    ports = await listen(node, HERE, HERE, tls, one_port=one_port)
+    asks = tls is not None and tls.verify_mode == ssl.CERT_REQUIRED
+    guard = guard or AccessGuard(tls=lambda: tls, knows_certificates=asks)
+    ports = await listen(node, HERE, HERE, guard, one_port=one_port)
     serving = asyncio.get_running_loop().create_task(station.serve(), name="node under test")
     made = ANode(node, ports, folder)
     try:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
 
+from wakugumi.core.access.identity import anybody
+
 
 class AVisit:
     """A request of which only the head matters."""
 
     method, path, job, peer, is_gone, content_length = "POST", "/dispatch/", "", "here", False, None
+    identity = anybody()
 
     def __init__(self, rest: str = "night-7", client: str | None = None, **query: str | list[str]) -> None:
         self.rest = rest

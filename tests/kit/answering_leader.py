@@ -25,7 +25,11 @@ class AnsweringLeader:
     def __init__(self) -> None:
         self.asked: list[qu.Question] = []
         self.answer: msgspec.Struct | Callable[[qu.Question], msgspec.Struct] | None = None
-        """None is a refusal."""
+        """None is a refusal: `no`."""
+        self.no = ("not-dead", "the job is queued, and not among the dead letters")
+        """Code and text with which questions are refused."""
+        self.denial = ""
+        """Why no client may join; empty: all may."""
         self.refusal: tuple[str, str] | None = None
         """Code and text with which jobs are refused; None: they are done at once."""
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -49,6 +53,8 @@ class AnsweringLeader:
                         peer.sendall(self._reply(frame))
 
     def _reply(self, frame: fr.Frame) -> bytes:
+        if frame.type == fr.HELLO_CLIENT and self.denial:
+            return fr.encode(fr.REFUSAL, payload=write_refusal("denied", self.denial))
         if frame.type == fr.HELLO_CLIENT:
             return fr.encode(fr.WELCOME, payload=encode(Welcome("1")))
         if frame.type == fr.SUBMIT_JOB:
@@ -62,7 +68,7 @@ class AnsweringLeader:
         question = read_question(frame.payload)
         self.asked.append(question)
         if self.answer is None:
-            no = write_refusal("not-dead", "the job is queued, and not among the dead letters")
+            no = write_refusal(*self.no)
             return fr.encode(fr.ASK, corr_id=frame.msg_id, subject="refused", payload=no)
         answer = self.answer(question) if callable(self.answer) else self.answer
         return fr.encode(fr.ASK, corr_id=frame.msg_id, payload=encode(answer))

@@ -9,8 +9,8 @@ import tempfile
 import zipfile
 from collections.abc import Iterable
 
-from wakugumi.adapters.zip.write_file import FileZip
-from wakugumi.adapters.zip.write_memory import FoundFile, ZipWriter, walk
+from wakugumi.adapters.zip.walk import FoundFile, walk
+from wakugumi.adapters.zip.write import HashedFile, ZipWriter
 from wakugumi.limits.units import MIB
 
 ROOM = 3 * MIB
@@ -18,26 +18,28 @@ ROOM = 3 * MIB
 
 def pack(folder: int, inputs: frozenset[str] = frozenset(), bytes_max: int = ROOM) -> zipfile.ZipFile:
     """As another program, which knows nothing of ours, reads it."""
-    writer = ZipWriter(bytes_max)
-    for found in walk(folder, inputs):
-        writer.add(folder, found)
-    data = writer.finish()
+    data = zip_of(folder, walk(folder, inputs), bytes_max)
     assert len(data) <= bytes_max
     archive = zipfile.ZipFile(io.BytesIO(data))
     assert archive.testzip() is None
     return archive
 
 
-def zip_of(folder: int, all_found: Iterable[FoundFile]) -> bytes:
-    writer = ZipWriter(ROOM)
+def zip_of(folder: int, all_found: Iterable[FoundFile], bytes_max: int = ROOM) -> bytes:
+    made = io.BytesIO()
+    writer = ZipWriter(made, bytes_max=bytes_max)
     for found in all_found:
         writer.add(folder, found)
-    return writer.finish()
+    writer.finish()
+    return made.getvalue()
 
 
 def file_zip_of(folder: int, all_found: Iterable[FoundFile]) -> bytes:
-    with tempfile.TemporaryFile() as file, contextlib.closing(FileZip(file.fileno(), "/tmp", ROOM)) as writer:
-        for found in all_found:
-            writer.add(folder, found)
-        writer.finish()
+    with tempfile.TemporaryFile() as file:
+        out = HashedFile(file.fileno())
+        with contextlib.closing(ZipWriter(out, files_bytes_max=ROOM, scratch="/tmp")) as writer:
+            for found in all_found:
+                writer.add(folder, found)
+            writer.finish()
+        out.finish()
         return os.pread(file.fileno(), ROOM, 0)

@@ -15,6 +15,7 @@ from tests.kit.eventually import eventually
 from tests.kit.form import form
 
 from wakugumi.core.gateway.groups import GroupAt
+from wakugumi.roles.access.guard import AccessGuard
 from wakugumi.roles.gateway.server import GatewayServer
 from wakugumi.roles.gateway.settings import GatewaySettings
 
@@ -30,8 +31,21 @@ class Asked(NamedTuple):
     body: bytes
 
     @property
+    def is_file(self) -> bool:
+        """Did the file come as it is, without a form?"""
+        return self.head["content-type"] == "application/vnd.wakugumi.job"
+
+    @property
+    def job(self) -> Any:
+        """The head of a file that came as it is."""
+        return json.loads(self.body[8 : 8 + int.from_bytes(self.body[4:8], "little")])
+
+    @property
     def content(self) -> bytes | None:
-        """The file of its form; None if head and body do not belong together."""
+        """The file, of its form or as it is; None if head and body do not belong together."""
+        if self.is_file:
+            file = self.body[8 + int.from_bytes(self.body[4:8], "little") :]
+            return file if self.body[:4] == b"\0WK1" and self.job["Files"][0].get("Size", 0) == len(file) else None
         boundary = self.head["content-type"].partition("boundary=")[2]
         start, _, rest = self.body.partition(b"\r\n\r\n")
         end = f"\r\n--{boundary}--\r\n".encode()
@@ -74,10 +88,14 @@ class FakeGroup:
     def __init__(self, name: str) -> None:
         self.name = name
         self.dispatched: list[Asked] = []
+        self.began = 0
+        """Jobs whose heads were received."""
         self.cancelled: list[str] = []
         self.capacity: dict[str, int] | None = {"running": 0, "limit": 8, "queued": 0, "free": 8}
         self.raw_capacity: bytes | None = None
         """What is answered to a poll instead, as it stands."""
+        self.says_takes = self.takes_files = False
+        """Does it say that it takes files without a form, and does it?"""
         self.polls = 0
         self.behave: Behaviour = self.result
         self.open = asyncio.Event()
@@ -126,7 +144,7 @@ class FakeGroup:
         self._writers.add(writer)
         try:
             while True:
-                asked = await _read_request(reader, writer)
+                asked = await _read_request(reader, self._begins)
                 said = await self._answer(asked)
                 if said is None:
                     break
@@ -151,6 +169,9 @@ class FakeGroup:
             self._writers.discard(writer)
             writer.transport.abort()
 
+    def _begins(self, path: str) -> None:
+        self.began += path.startswith("/dispatch/")
+
     async def _answer(self, asked: Asked) -> Said | Raw | None:
         if asked.path == "/capacity":
             self.polls += 1
@@ -158,21 +179,26 @@ class FakeGroup:
                 return Raw(self.raw_capacity)
             if self.capacity is None:
                 await asyncio.Event().wait()
-            return Said(200, json.dumps(self.capacity).encode(), {"Content-Type": "application/json"})
+            takes = {"Waku-Takes": "env, job"} if self.says_takes else {}
+            return Said(200, json.dumps(self.capacity).encode(), {"Content-Type": "application/json"} | takes)
         if asked.method == "DELETE":
             self.cancelled.append(asked.path.rpartition("/")[2])
             return Said(202, b'{"cancelled": true}')
         assert asked.path.startswith("/dispatch/"), asked.path
         self.dispatched.append(asked)
         self.arrived.set()
-        if asked.content is None:
+        if asked.content is None or (asked.is_file and not self.takes_files):
             return a_problem(400, "bad-request")
-        return await self.behave(asked)
+        said = await self.behave(asked)
+        if asked.is_file and isinstance(said, Said) and said.status != 200:
+            said.head["Waku-Takes"] = "job"
+        return said
 
 
-async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Asked:
+async def _read_request(reader: asyncio.StreamReader, begins: Callable[[str], None]) -> Asked:
     lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
     method, path, _ = lines[0].split(" ")
+    begins(path)
     head = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:] if line)}
     if head.get("transfer-encoding") == "chunked":
         body = bytearray()
@@ -270,9 +296,10 @@ async def submit_until_taken(port: int, name: str, content: bytes = b"input", *,
 
 
 @asynccontextmanager
-async def groups_of(*names: str) -> AsyncIterator[list[FakeGroup]]:
+async def groups_of(*names: str, takes_files: bool = False) -> AsyncIterator[list[FakeGroup]]:
     made = [FakeGroup(name) for name in names]
     for group in made:
+        group.says_takes = group.takes_files = takes_files
         await group.start()
     try:
         yield made
@@ -288,13 +315,18 @@ class GatewayHere(NamedTuple):
 
 @asynccontextmanager
 async def a_gateway(
-    folder: Path, groups: list[FakeGroup], *, zones: dict[str, str] | None = None, **more: Any
+    folder: Path,
+    groups: list[FakeGroup],
+    *,
+    zones: dict[str, str] | None = None,
+    guard: AccessGuard | None = None,
+    **more: Any,
 ) -> AsyncIterator[GatewayHere]:
     """With groups that were asked once, so that it knows them."""
     at = tuple(group.at((zones or {}).get(group.name, "")) for group in groups)
     settings = GatewaySettings(groups=at, state=folder, **({"poll_s": 0.03} | more))
     asked = {group.name: group.polls for group in groups}
-    async with GatewayServer(settings) as server:
+    async with GatewayServer(settings, guard) as server:
         port = await server.listen("127.0.0.1", 0)
         known = [group for group in groups if group.capacity is not None]
         await eventually(lambda: all(group.polls > asked[group.name] + 1 for group in known))
@@ -328,13 +360,13 @@ def left_on_disk(folder: Path) -> list[str]:
     return [path.name for path in (folder / "contents").iterdir()]
 
 
-def open_files(folder: Path) -> list[str]:
+def open_files(folder: Path, inside: str = "contents") -> list[str]:
     """Of this process, below the folder, also those without a name."""
     found = []
     for number in os.listdir("/proc/self/fd"):
         with suppress(OSError):
             path = str(Path(f"/proc/self/fd/{number}").readlink())
-            if path.startswith(str(folder / "contents")):
+            if path.startswith(str(folder / inside)):
                 found.append(path)
     return found
 

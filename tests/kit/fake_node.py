@@ -1,8 +1,9 @@
 """A node that answers as SPEC N2 says, or does not: some lines of HTTP over a plain socket, without any library.
 
 It runs no programs: a job's answer is its input in capitals, once `go` is set. What it does to the next requests
-for /run is said by `tricks`: "busy", "cut" (its connection ends), "cut-answer" (in the midst of the ZIP), "silent",
-"no-zip", "odd-head" (bytes that are no text).
+for /run is said by `tricks`: "busy", "cut" (its connection ends), "cut-answer" (in the midst of the ZIP),
+"stall-answer" (there, too), "silent", "no-zip", "odd-head" (bytes that are no text). With the word "job" in `takes` it
+speaks in envelopes.
 """
 
 from __future__ import annotations
@@ -18,9 +19,14 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
 from tests.kit.eventually import eventually
 
+from wakugumi.adapters.blobs.store import ref_of_bytes
 from wakugumi.wire.form import Data, Multipart, boundary_of
+from wakugumi.wire.messages.envelope import JOB_TYPE, RESULT_TYPE, opened
+from wakugumi.wire.messages.job import JobResult, write_result
+from wakugumi.wire.request_digest import HEADER
 
 
 class Asked(NamedTuple):
@@ -30,12 +36,15 @@ class Asked(NamedTuple):
     job: str
     query: dict[str, list[str]]
     body: bytes
+    request: str = ""
+    """Digest of the request."""
 
 
-def zipped(files: dict[str, bytes], stdout: bytes = b"", stderr: bytes = b"") -> bytes:
+def zipped(files: dict[str, bytes], stdout: bytes = b"", stderr: bytes = b"", *, with_texts: bool = True) -> bytes:
     data = io.BytesIO()
+    texts = {"stdout.txt": stdout, "stderr.txt": stderr} if with_texts else {}
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in {**files, "stdout.txt": stdout, "stderr.txt": stderr}.items():
+        for name, content in {**files, **texts}.items():
             archive.writestr(name, content)
     return data.getvalue()
 
@@ -54,6 +63,12 @@ class FakeNode:
         self.tricks: list[str] = []
         self.takes = ""
         """What it says it takes of a job."""
+        self.opens = True
+        """It opens envelopes, if it says so; else its capacity is of a later version."""
+        self.large: list[bytes] = []
+        """Contents of stdout and stderr, as blobs behind an envelope."""
+        self.claims: dict[str, object] = {}
+        """Fields of its results in envelopes that it sets to other values."""
         self.capacity: bytes | None = None
         """What it says instead."""
         self.raw_capacity: bytes | None = None
@@ -75,6 +90,7 @@ class FakeNode:
         """Jobs whose programs it started."""
         self.running: set[str] = set()
         self.done: dict[str, bytes] = {}
+        self.envelopes: dict[str, bytes] = {}
         self.port = 0
         self._server: asyncio.Server | None = None
         self._conns: set[asyncio.StreamWriter] = set()
@@ -129,7 +145,7 @@ class FakeNode:
             return False
         body = await _body(reader, headers)
         name = parts.path.rpartition("/")[2]
-        self.asked.append(Asked(method, name, parse_qs(parts.query), body))
+        self.asked.append(Asked(method, name, parse_qs(parts.query), body, headers.get(HEADER.lower(), "")))
         if method in self.deaf_to:
             await asyncio.Event().wait()
         if method == "DELETE":
@@ -150,10 +166,14 @@ class FakeNode:
             writer.write(b"Waku-Status: OK\r\nContent-Length: 22\r\n\r\n" + b"PK\5\6" + bytes(18))
             return True
         if self.status is not None:
-            return _send(writer, self.status[0], json.dumps(self.status[1]).encode())
-        return await self._run(writer, name, headers.get("content-type"), body, cut=trick == "cut-answer")
+            takes = {"Waku-Takes": self.takes} if self.opens and headers.get("content-type") == JOB_TYPE else {}
+            return _send(writer, self.status[0], json.dumps(self.status[1]).encode(), takes)
+        return await self._run(writer, name, headers, body, trick)
 
-    async def _run(self, writer: asyncio.StreamWriter, name: str, kind: str | None, body: bytes, *, cut: bool) -> bool:
+    async def _run(
+        self, writer: asyncio.StreamWriter, name: str, headers: dict[str, str], body: bytes, trick: str
+    ) -> bool:
+        kind = headers.get("content-type")
         if name in self.running:
             return _send(writer, 423, b'{"code":"running"}', {"Retry-After": "0"})
         if name not in self.done:
@@ -162,8 +182,13 @@ class FakeNode:
             if len(self.running) + self.others >= self.limit:
                 self.busy += 1
                 return _send(writer, 503, b'{"code":"busy","detail":"no slot"}', {"Retry-After": "5"})
-            form = Multipart(boundary_of(kind))
-            content = b"".join(event.data for event in form.feed(body) if isinstance(event, Data))
+            if kind == JOB_TYPE:
+                if not self.opens:
+                    return _send(writer, 400, b'{"code":"bad-request","detail":"no form"}')
+                content = body[opened(body)[1] :]
+            else:
+                form = Multipart(boundary_of(kind))
+                content = b"".join(event.data for event in form.feed(body) if isinstance(event, Data))
             self.began.append(name)
             self.running.add(name)
             await self.go.wait()
@@ -171,12 +196,27 @@ class FakeNode:
                 return _send(writer, 410, b'{"code":"cancelled"}')
             self.running.discard(name)
             self.done[name] = zipped(self.files(content), b"printed\n", b"said\n")
-        answer = self.done[name]
-        if cut:
-            _send(writer, 200, answer[: len(answer) // 2], self.heads | {"Content-Length": str(len(answer))})
+            self.envelopes[name] = self._envelope(name, content)
+        answer, heads = self.done[name], self.heads
+        if headers.get("accept") == RESULT_TYPE and self.opens:
+            answer, heads = self.envelopes[name], {"Content-Type": RESULT_TYPE}
+        if trick in {"cut-answer", "stall-answer"}:
+            _send(writer, 200, answer[: len(answer) // 2], heads | {"Content-Length": str(len(answer))})
             await writer.drain()
+            if trick == "stall-answer":
+                await asyncio.Event().wait()
             return False
-        return _send(writer, 200, answer, self.heads)
+        return _send(writer, 200, answer, heads)
+
+    def _envelope(self, name: str, content: bytes) -> bytes:
+        ok = self.heads["Waku-Status"] == "OK"
+        archive = zipped(self.files(content), with_texts=False)
+        result = JobResult(name, "", "calc", "OK" if ok else "FAILED", "printed\n", "said\n", archive)
+        exit_code, reason = int(self.heads["Waku-Exit-Code"]), self.heads.get("Waku-Reason")
+        result = msgspec.structs.replace(result, exit_code=exit_code, reason=reason, run_s=0.5, worker="fake")
+        for field, large in zip(("stdout_blob", "stderr_blob"), self.large, strict=False):
+            result = msgspec.structs.replace(result, **{field: ref_of_bytes(large)})
+        return write_result(msgspec.structs.replace(result, **self.claims)) + b"".join(self.large)
 
 
 def _send(writer: asyncio.StreamWriter, status: int, body: bytes, headers: dict[str, str] | None = None) -> bool:

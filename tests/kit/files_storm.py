@@ -67,6 +67,8 @@ class WorkerDouble:
         """The last put of each cache on this connection, and whether it was pinned."""
         self.wants: dict[bytes, tuple[str, str]] = {}
         """By want: the content, and where it fetches it from (empty while it waits, `leader`, or a worker)."""
+        self.fulfilled: dict[bytes, str] = {}
+        """Wants in line whose content came by another want, until they are answered."""
 
     @property
     def place(self) -> str:
@@ -274,6 +276,10 @@ class Storm:
 
     def source(self, effect: se.SendSource) -> None:
         worker = self.at(effect.conn)
+        if worker is not None and effect.want in worker.fulfilled:
+            must(worker.fulfilled.pop(effect.want) == effect.sha256, "an answer about other content")
+            must(not effect.url, "a source for what is here")
+            return
         must(worker is not None and effect.want in worker.wants, "a source for a want that is not there")
         assert worker is not None
         sha256, before = worker.wants[effect.want]
@@ -485,8 +491,11 @@ class Storm:
         if not why:
             worker.disk.add(sha256)
             for other in [key for key, (sha, _) in worker.wants.items() if sha == sha256]:
-                del worker.wants[other]
+                _, busy = worker.wants.pop(other)
+                if not busy:
+                    worker.fulfilled[other] = sha256
             self.tell(se.Stocked(worker.conn, False, "", "", (sha256,), (), {}))
+            must(not worker.fulfilled, "a want of content that came is not answered")
             return True
         if why == "lied" and holder is not None:
             self.accuse(worker, holder, sha256)

@@ -19,7 +19,7 @@ from wakugumi.core.gateway.machine import GatewayMachine
 from wakugumi.core.gateway.rows import QUEUED, RUNNING, GatewayJob, OpenJob, Totals
 from wakugumi.core.gateway.state import GatewayBounds
 from wakugumi.core.ids import JobId
-from wakugumi.core.step import Step
+from wakugumi.core.step import LogLine, Step
 
 
 class GatewayRows:
@@ -173,7 +173,7 @@ class GatewayDesk:
 
     @property
     def log(self) -> list[str]:
-        return [line.text for line in self.effects_of(ev.LogLine)]
+        return [line.text for line in self.effects_of(LogLine)]
 
     def _perform(self, step: Step[None, ev.GatewayDo]) -> None:
         waiting = deque(step.do)

@@ -6,10 +6,11 @@ from typing import Any
 
 from tests.kit.gateway_desk import GatewayDesk
 
+from wakugumi.core.access.identity import Sight
 from wakugumi.core.flows import ActFailed, Answered
 from wakugumi.core.gateway import events as ev
 from wakugumi.core.gateway.rows import DIGEST_FORM, Content
-from wakugumi.core.ids import JobId, job_id_from_name
+from wakugumi.core.ids import HTTP_CLIENT, JobId, job_id_from_name
 from wakugumi.errors import Lost
 
 NAME = "monday"
@@ -25,8 +26,11 @@ def submit(
     is_async: bool = False,
     content: bytes = b"input",
     is_short: bool = False,
+    has_arrived: bool = False,
+    client: str = HTTP_CLIENT,
+    sight: Sight | None = None,
 ) -> None:
-    """A client sends a job with a small body."""
+    """A client sends a job with a small body, which may have arrived with the head of its request."""
     received = ev.BodyReceived(True, len(content), DIGEST_FORM + content.decode())
     desk.answers |= {
         ev.BeginBody: lambda _: received,
@@ -34,13 +38,13 @@ def submit(
         ev.KeepBody: lambda _: Content(len(content), content),
         ev.OpenAnswer: lambda act: isinstance(act.body, Content),
     }
-    desk.hear(
-        ev.JobSubmitted(request, job_id_from_name(name), name, is_async, "", "", {}, 60.0, len(content), is_short)
-    )
+    here = received if has_arrived else None
+    job, size = job_id_from_name(name), len(content)
+    desk.hear(ev.JobSubmitted(request, job, name, is_async, "", "", {}, 60.0, size, is_short, here, client, sight))
 
 
-def ask(desk: GatewayDesk, request: int, question: str, name: str = NAME) -> None:
-    desk.hear(ev.JobAsked(request, job_id_from_name(name), name, question))
+def ask(desk: GatewayDesk, request: int, question: str, name: str = NAME, sight: Sight | None = None) -> None:
+    desk.hear(ev.JobAsked(request, job_id_from_name(name), name, question, sight))
 
 
 def answer_group(desk: GatewayDesk, content: bytes = b"PK", *, status: int = 200, code: str = "") -> None:

@@ -5,6 +5,7 @@ Each string holds MARK, so that a test can see that the text was shown at all. A
 
 from __future__ import annotations
 
+import enum
 import re
 import typing
 
@@ -85,6 +86,8 @@ def filled(kind: object, text: str = ALL) -> typing.Any:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         fields = {field.name: filled(field.type, text) for field in msgspec.structs.fields(kind)}
         return kind(**fields | ({"left": 0} if "left" in fields else {}))  # a command asks until nothing is left
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return next(iter(kind))
     if origin in {list, tuple}:
         return [filled(inside[0], text)]
     if origin is dict:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
+from tests.kit.guards import OpenGuard
+
 from wakugumi.adapters.http.page import Pages
+from wakugumi.adapters.net.guard import Guard
 from wakugumi.adapters.port.port import HttpListener, listen_http
 
 DEADLINE_S = 20.0
@@ -37,13 +41,14 @@ class Answer(NamedTuple):
 class HttpPeer:
     """One connection."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         self._port = port
+        self._tls = tls
         self.reader: asyncio.StreamReader
         self.writer: asyncio.StreamWriter
 
     async def __aenter__(self) -> HttpPeer:
-        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self._port)
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self._port, ssl=self._tls)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -88,8 +93,11 @@ class HttpPeer:
 
 
 @asynccontextmanager
-async def a_door(*pages: Pages) -> AsyncIterator[HttpListener]:
-    listener = await listen_http("127.0.0.1", 0, pages)
+async def a_door(
+    *pages: Pages, guard: Guard | None = None, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[HttpListener]:
+    source = None if tls is None else lambda: tls
+    listener = await listen_http("127.0.0.1", 0, pages, guard or OpenGuard(), tls=source)
     try:
         yield listener
     finally:

@@ -8,6 +8,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.kit.worker_bench import Bench
 from tests.kit.workers_leader import (
     ACK,
@@ -26,6 +27,7 @@ from tests.kit.workers_leader import (
 
 from wakugumi.adapters.blobs.place import FolderPlace
 from wakugumi.adapters.blobs.store import ref_of_bytes
+from wakugumi.core.transfers import fetching
 from wakugumi.limits.units import KIB
 from wakugumi.roles.runner.worker import Worker
 from wakugumi.wire.messages.references import BlobRef
@@ -33,6 +35,11 @@ from wakugumi.wire.messages.references import BlobRef
 STOCK, WANT, SOURCE, CACHE_DROP = 29, 30, 31, 32
 LARGE = 200 * KIB
 """More than is copied."""
+
+
+def fetch_bounds(monkeypatch: pytest.MonkeyPatch, **others: Any) -> None:
+    """Workers made from now on fetch with other bounds."""
+    monkeypatch.setattr(fetching, "USUAL_BOUNDS", fetching.USUAL_BOUNDS._replace(**others))
 
 
 def large(seed: int = 0) -> bytes:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from wakugumi.adapters.jobdir.directory import JobDir
 from wakugumi.adapters.jobdir.folder import JobsFolder
-from wakugumi.wire.messages.job import JobResult, read_result
+from wakugumi.wire.messages.job import JobResult, read_result, write_result
 from wakugumi.wire.messages.payload import encode
 
 ROOM = 1_000_000
@@ -23,9 +23,9 @@ def result_of(job: str, **fields: object) -> JobResult:
 def seal(directory: JobDir, job: str, bytes_max: int = ROOM) -> bytes:
     directory.reopen()
     result = result_of(job)
-    payload = directory.seal(result, encode(result), directory.pack(bytes_max))
+    sealed = directory.seal(result, encode(result), directory.pack(bytes_max))
     directory.close()
-    return payload
+    return encode(sealed) if sealed.output_archive is None else write_result(sealed)
 
 
 def copied_in(directory: JobDir) -> str:

@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 from tests.kit.a_leader import Running, a_leader
 from tests.kit.fake_node import FakeNode
 
+from wakugumi.core.leader.nodes.machine import NodeAt
 from wakugumi.core.subject import worker_patterns
 from wakugumi.roles.client.grid import Grid, connect
 from wakugumi.roles.client.job import Job
-from wakugumi.roles.leader.nodes.remote_node import NodeAt, RemoteNodes
+from wakugumi.roles.leader.nodes.remote_node import RemoteNodes
 
 
 @asynccontextmanager

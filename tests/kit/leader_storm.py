@@ -709,7 +709,7 @@ class Storm:
         )
         assert not any((leader.lanes.queued, leader.lifecycle.backing_off, leader.lifecycle.open_bytes, leader.full))
         assert not len(leader.roster._tree)
-        assert not leader.file_references._counts, "something is held for nobody"
+        assert not leader.file_references._needs, "something is held for nobody"
         self.restarts(0, 0)
         assert not self.leader.jobs, "what was forgotten came back"
 

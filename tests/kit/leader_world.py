@@ -13,6 +13,7 @@ from typing import TypedDict, TypeVar, Unpack
 
 from tests.kit.leader_journal import Journal
 
+from wakugumi.core.access.identity import Sight
 from wakugumi.core.backoff import Policies
 from wakugumi.core.ids import ClientId, ConnId, JobId, Verdict, WorkerId, show_job_id
 from wakugumi.core.leader import events as ev
@@ -84,10 +85,18 @@ class World:
         self._conns = 0
         self._jobs = 0
 
-    def client(self, name: str = "desk", *, cap: int = 100, old: bool = False, heartbeats: bool = False) -> ClientEnd:
+    def client(
+        self,
+        name: str = "desk",
+        *,
+        cap: int = 100,
+        old: bool = False,
+        heartbeats: bool = False,
+        sight: Sight | None = None,
+    ) -> ClientEnd:
         """A client joins. An own one takes its welcome."""
         end = ClientEnd(self, self._new_conn(), ClientId(name), old=old, heartbeats=heartbeats)
-        self.hear(ev.ClientJoined(end.conn, end.id, cap, not old, heartbeats))
+        self.hear(ev.ClientJoined(end.conn, end.id, cap, not old, heartbeats, sight))
         if not old and self.batch is None:
             end.takes(ev.SendWelcome)
         return end
@@ -107,6 +116,7 @@ class World:
         env: bool = False,
         weight: int = 1,
         is_node: bool = False,
+        key: str = "",
     ) -> WorkerEnd:
         """A worker joins, for all jobs unless told otherwise. Its id follows from its name. An own one takes its
         welcome, and unless told otherwise says that it holds nothing."""
@@ -130,6 +140,7 @@ class World:
                 weight=weight,
                 resend=is_node,
                 env=env,
+                key=key,
             )
         )
         if (not old or heartbeats or cancels) and self.batch is None:
@@ -209,22 +220,22 @@ class World:
         assert isinstance(answer, StatusAnswer)
         return answer
 
-    def ask(self, question: Question) -> Answer:
+    def ask(self, question: Question, sight: Sight | None = None) -> Answer:
         """Asked over a connection of its own, which was never a client: it may ask and nothing else."""
-        said = self._ask(question)
+        said = self._ask(question, sight)
         assert isinstance(said, ev.SendAnswer), said
         return said.answer
 
-    def ask_in_vain(self, question: Question) -> str:
+    def ask_in_vain(self, question: Question, sight: Sight | None = None) -> str:
         """The code of the refusal."""
-        said = self._ask(question)
+        said = self._ask(question, sight)
         assert isinstance(said, ev.SendNo), said
         assert said.text
         return said.code
 
-    def _ask(self, question: Question) -> LeaderDo:
+    def _ask(self, question: Question, sight: Sight | None) -> LeaderDo:
         conn = self._new_conn()
-        step = self.leader.handle([ev.QuestionAsked(conn, b"ask", question)], self.now)
+        step = self.leader.handle([ev.QuestionAsked(conn, b"ask", question, sight)], self.now)
         mine = [effect for effect in (*step.at_once, *step.do) if getattr(effect, "conn", None) == conn]
         step.at_once = [effect for effect in step.at_once if getattr(effect, "conn", None) != conn]
         step.do = [effect for effect in step.do if getattr(effect, "conn", None) != conn]

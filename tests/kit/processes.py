@@ -1,16 +1,20 @@
-"""Has a process ended, and what if no thread or process can be started? For tests."""
+"""Has a process ended, how do worker and guardian die at once, and what if no thread or process can be started?"""
 
 from __future__ import annotations
 
 import errno
 import os
 import resource
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
+from tests.kit.eventually import eventually_blocking
+
+from wakugumi.adapters.programs.process_tree import children_of
 from wakugumi.adapters.programs.spawn import Spawner
 
 
@@ -20,6 +24,20 @@ def has_ended(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except OSError:
         return True
+
+
+def kill_together(guardian: int) -> None:
+    """A guardian and its worker die, and neither sees the other's end: both are stopped first.
+
+    The worker is killed first. After the guardian's death the kernel would continue a stopped worker, because its
+    process group is orphaned then.
+    """
+    (worker,) = children_of(guardian)
+    pids = (worker, guardian)
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            os.kill(pid, number)
+    eventually_blocking(lambda: all(has_ended(pid) for pid in pids))
 
 
 @contextmanager

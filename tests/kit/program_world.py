@@ -13,7 +13,8 @@ from tests.kit.eventually import eventually
 from wakugumi.adapters.programs.output_files import Captures
 from wakugumi.adapters.programs.process_tree import OwnChildren
 from wakugumi.adapters.programs.processes import Processes, RunningProgram
-from wakugumi.adapters.programs.resource_limits import JobBounds
+from wakugumi.adapters.programs.resource_limits import bounds_of
+from wakugumi.core.runner.programs.job_limits import NO_LIMITS, OperatorLimits
 from wakugumi.limits.units import MIB
 from wakugumi.wire.messages.job import JobLimits
 
@@ -49,6 +50,7 @@ class ProgramWorld:
         timeout_s: float = DEADLINE_S,
         interpreter: str = "/bin/sh",
         limits: JobLimits | None = None,
+        operators: OperatorLimits = NO_LIMITS,
     ) -> RunningProgram:
         self._count += 1
         job = f"job-{self._count}"
@@ -59,7 +61,7 @@ class ProgramWorld:
         program.chmod(0o755)
         self._ended[job] = asyncio.get_running_loop().create_future()
         command = [os.fsencode(program), *map(os.fsencode, args)]
-        bounds = JobBounds(limits) if limits else None
+        bounds = bounds_of(limits, operators)
         return self.processes.start(job, command, str(cwd), self.captures.take(), timeout_s=timeout_s, bounds=bounds)
 
     def start_python(self, script: str, **options: Any) -> RunningProgram:

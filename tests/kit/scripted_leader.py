@@ -27,8 +27,10 @@ DEADLINE_S = 20.0
 class Peer:
     """A client's connection, as its leader sees it."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, first: bytes = b"") -> None:
+        """`first`: bytes that were read already."""
         self.seen: list[Frame] = []
+        self._first = first
         self._reader = reader
         self._writer = writer
         self._decoder = fr.Decoder(FRAME_BYTES_MAX)
@@ -36,7 +38,8 @@ class Peer:
 
     async def read(self) -> None:
         try:
-            while data := await self._reader.read(65536):
+            while data := self._first or await self._reader.read(65536):
+                self._first = b""
                 for frame in self._decoder.feed(data):
                     self.seen.append(frame)
                     self.frames.put_nowait(frame)
@@ -82,6 +85,9 @@ class Peer:
     def result(self, job: JobId, **fields: object) -> None:
         self.send(fr.RESULT, job, encode(JobResult(str(uuid.UUID(bytes_le=job)), **fields)))  # type: ignore[arg-type]
 
+    def refuse_hello(self, text: str) -> None:
+        self.send(fr.REFUSAL, payload=encode(Refusal("denied", text)))
+
     def refuse(self, job: JobId, code: str) -> None:
         self.send(fr.REFUSAL, job, encode(Refusal(code, f"because of {code}")))
 
@@ -98,7 +104,7 @@ class ScriptedLeader:
     """Listens, and leaves every answer to the test."""
 
     def __init__(self, *, own: bool) -> None:
-        self._own = own
+        self.own = own
         self._peers: asyncio.Queue[Peer] = asyncio.Queue()
         self._handlers: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server
@@ -122,7 +128,7 @@ class ScriptedLeader:
         async with asyncio.timeout(DEADLINE_S):
             peer = await self._peers.get()
         await peer.next(fr.HELLO_CLIENT)
-        if self._own:
+        if self.own:
             peer.welcome()
         return peer
 

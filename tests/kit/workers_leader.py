@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import ssl
 import struct
 import uuid
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 from wakugumi.adapters.net.address import Address
 
 ASSIGN, ACK, CREDIT, CACHE_PUT, CACHE_ACK, HELLO_WORKER = 2, 3, 4, 6, 7, 10
-WELCOME, CONFIRM, HEARTBEAT, HOLDING, CANCEL, LEAVING, FETCH = 16, 19, 20, 21, 22, 23, 26
+WELCOME, REFUSAL, CONFIRM, HEARTBEAT, HOLDING, CANCEL, LEAVING, FETCH = 16, 18, 19, 20, 21, 22, 23, 26
 DEADLINE_S = 20.0
 NO_ID = uuid.UUID(int=0)
 
@@ -139,12 +140,12 @@ class WorkersLeader:
         self._server: asyncio.Server
         self.address: Address
 
-    async def open(self) -> None:
+    async def open(self, tls: ssl.SSLContext | None = None) -> None:
         async def came(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             self._all.append(Connection(reader, writer))
             self._connections.put_nowait(self._all[-1])
 
-        self._server = await asyncio.start_server(came, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(came, "127.0.0.1", 0, ssl=tls)
         self.address = Address("127.0.0.1", self._server.sockets[0].getsockname()[1])
 
     async def connection(self) -> Connection:

@@ -7,6 +7,8 @@ import sys
 import time
 
 import msgspec
+from tests.sim.kinds import KINDS
+from tests.sim.report import table
 from tests.sim.search import (
     Share,
     live_through,
@@ -14,7 +16,7 @@ from tests.sim.search import (
     report_failures,
     search_for_mutants,
     search_in_parallel,
-    table,
+    sums_of,
     tell,
 )
 
@@ -27,10 +29,12 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=1, help="how many at once (1)")
     parser.add_argument("--jobs-per-world", type=int, default=None, help="instead of what the seed says")
     parser.add_argument("--seed", type=int, default=None, help="this one world")
-    parser.add_argument("--gateways", action="store_true", help="with --seed: the world of gateways of this seed")
+    parser.add_argument("--kind", choices=list(KINDS), action="append", help="only worlds of this kind (all kinds)")
     parser.add_argument("--story", action="store_true", help="with --seed: tell it even if nothing went wrong")
     parser.add_argument("--lines", type=int, default=60, help="how long a story is at most (60)")
-    parser.add_argument("--mutants", nargs="*", default=None, metavar="NAME", help="search for planted bugs")
+    parser.add_argument(
+        "--mutants", nargs="*", default=None, metavar="NAME", help="search for planted bugs, or those of a kind"
+    )
     parser.add_argument("--pin", action="store_true", help="with --mutants: write the seeds that find them to a file")
     parser.add_argument("--share", default=None, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -43,21 +47,23 @@ def main() -> int:
             return 1 if search_in_parallel(asked.mutants, asked.processes) else 0
         return 1 if search_for_mutants(asked.mutants, pin=asked.pin) else 0
     began_s = time.monotonic()
+    kinds = asked.kind or list(KINDS)
     if asked.seed is not None:
-        told = tell(asked.seed, asked.jobs_per_world, asked.lines, always=asked.story, gateways=asked.gateways)
-        print("\n".join(told))
-        if told and not asked.story:
-            return 1
+        for kind in kinds:
+            told = tell(kind, asked.seed, asked.jobs_per_world, asked.lines, always=asked.story)
+            print("\n".join(told))
+            if told and not asked.story:
+                return 1
         asked.first, asked.seeds, asked.processes = asked.seed, 1, 1
     each = 10**9 if asked.minutes else -(-asked.seeds // asked.processes)
     shares = [
-        Share(asked.first + number, asked.processes, each, asked.minutes, asked.jobs_per_world)
+        Share(asked.first + number, asked.processes, each, asked.minutes, asked.jobs_per_world, kinds)
         for number in range(asked.processes)
     ]
-    done_shares = live_through_in_parallel(shares) if len(shares) > 1 else [live_through(shares[0])]
-    print(table(done_shares, time.monotonic() - began_s))
-    report_failures(done_shares, asked.jobs_per_world)
-    return 1 if any(share.failed or share.gateways_failed for share in done_shares) else 0
+    sums = sums_of(live_through_in_parallel(shares) if len(shares) > 1 else [live_through(shares[0])])
+    print(table(sums, time.monotonic() - began_s, len(shares)))
+    report_failures(sums, asked.jobs_per_world)
+    return 1 if any(one.failed for one in sums.values()) else 0
 
 
 if __name__ == "__main__":

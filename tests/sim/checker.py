@@ -73,13 +73,23 @@ Place: TypeAlias = tuple[str, JobId]
 """A job at a leader, by its name."""
 
 
+LOST: Final = "lost"
+TWICE: Final = "twice"
+"""Answered twice, or differently."""
+LEAKED: Final = "leaked"
+BROKEN: Final = "broken"
+SORTS: Final = (LOST, TWICE, LEAKED, BROKEN)
+"""What may have gone wrong with a world; the last for all other rules."""
+
+
 class Broken(Exception):
     """A promise was broken, about this job if about any."""
 
-    def __init__(self, job: JobId | None, what: str) -> None:
+    def __init__(self, job: JobId | None, what: str, sort: str = BROKEN) -> None:
         super().__init__(what)
         self.job = job
         self.what = what
+        self.sort = sort
 
 
 class _Opening(NamedTuple):
@@ -100,8 +110,6 @@ class Counts(msgspec.Struct):
     accepted: int = 0
     finished: int = 0
     cancelled: int = 0
-    lost: int = 0
-    duplicated: int = 0
     adopted: int = 0
     """Jobs that were given to another leader because theirs was lost for longer than the grace."""
     from_two_leaders: int = 0
@@ -113,6 +121,10 @@ class Counts(msgspec.Struct):
     their leader."""
     recovered: int = 0
     """Finished although a process that held them had died."""
+    guests: int = 0
+    """Visits of guests with a key."""
+    denied: int = 0
+    """Acts of guests that their keys do not allow, all refused."""
     conflicts: int = 0
     """Other requests under an id that a leader knew, and refused."""
     reused: int = 0
@@ -129,14 +141,40 @@ class Counts(msgspec.Struct):
     """Those of them that met work in flight."""
     complaints: dict[str, int] = {}
 
-    def add(self, other: Counts) -> None:
+    def told(self) -> Counter[str]:
+        """For the report (`tests/sim/report.py`)."""
+        told: Counter[str] = Counter()
         for name in self.__struct_fields__:
-            mine, its = getattr(self, name), getattr(other, name)
-            if isinstance(mine, dict):
-                for key, count in its.items():
-                    tally(mine, key, count)
+            count = getattr(self, name)
+            if isinstance(count, dict):
+                told.update({_TOLD_AS[name] + key: times for key, times in count.items()})
             else:
-                setattr(self, name, mine + its)
+                told[_TOLD_AS.get(name, name.replace("_", " "))] += int(count)
+        return told
+
+
+_TOLD_AS: Final = {
+    "virtual_s": "virtual seconds",
+    "attempted": "submits attempted",
+    "accepted": "submits accepted",
+    "finished": "results delivered",
+    "recovered": "results delivered after a death",
+    "cancelled": "jobs cancelled",
+    "adopted": "jobs adopted by another leader",
+    "from_two_leaders": "results that came from two leaders",
+    "losers_told": "losers told to cancel",
+    "left_behind": "endless programs left to a person",
+    "guests": "visits of guests with a key",
+    "denied": "acts beyond a guest's key, refused",
+    "conflicts": "other requests under a used id, refused",
+    "reused": "other requests under a used id, run",
+    "stale": "old failures told to a new submit",
+    "turned_down": "not started by sick machines",
+    "again": "executed again because ",
+    "faults": "fault: ",
+    "met": "met: ",
+    "complaints": "complaint: ",
+}
 
 
 def tally(counts: dict[str, int], key: str, count: int = 1) -> None:
@@ -186,16 +224,14 @@ class Checker:
 
     # What must not be.
 
-    def broken(self, job: JobId | None, what: str) -> None:
-        raise Broken(job, what)
+    def broken(self, job: JobId | None, what: str, sort: str = BROKEN) -> None:
+        raise Broken(job, what, sort)
 
     def lost(self, want: Want, what: str) -> None:
-        self.counts.lost += 1
-        self.broken(want.request.job, f"LOST: {what}")
+        self.broken(want.request.job, f"LOST: {what}", LOST)
 
     def duplicated(self, job: JobId, what: str) -> None:
-        self.counts.duplicated += 1
-        self.broken(job, f"DUPLICATED: {what}")
+        self.broken(job, f"DUPLICATED: {what}", TWICE)
 
     def unknown_to(self, client: Client, job: JobId, asked_at: float) -> None:
         """A client asked for a job that had been accepted, and gave it up because all that it could ask do not know it.
@@ -207,8 +243,8 @@ class Checker:
             return
         accepted_by = [leader for leader in world.leaders if leader.name in owner.wants[job].accepted_by]
         if not any(leader.knows(job) for leader in accepted_by):
-            self.counts.lost += 1
-            self.broken(job, f"LOST: it was accepted, and {client.name}, who asked for it, hears that it is unknown")
+            what = f"LOST: it was accepted, and {client.name}, who asked for it, hears that it is unknown"
+            self.broken(job, what, LOST)
         accepted_by = [leader for leader in accepted_by if owner.wants[job].accepted_by[leader.name] < asked_at]
         for line in client.lines.values():
             if line.own and line.lost_at is None and line.leader in accepted_by:
@@ -389,7 +425,7 @@ class Checker:
     def result_sent(self, leader: Leader, job: JobId, result: bytes) -> None:
         known = self._results.setdefault((leader.name, job), result)
         if known != result:
-            self.broken(job, f"at {leader.name} it has two results: {known!r} and {result!r}")
+            self.broken(job, f"at {leader.name} it has two results: {known!r} and {result!r}", TWICE)
 
     def assigned(self, leader: Leader, conn: ConnId, job: JobId) -> None:
         place = (leader.name, job)
@@ -588,7 +624,7 @@ class Checker:
         if reason == "dead" and len(client.all_leaders) == 1:  # Others may have had the answer, and were lost with it.
             self._look_for_answers(want)
         if reason == "input-lost":
-            self.broken(job, "LOST: the leader looked for its request where the journal does not have it")
+            self.broken(job, "LOST: the leader looked for its request where the journal does not have it", LOST)
         self.counts.finished += 1
         if job in self._held_by_dead:
             self.counts.recovered += 1

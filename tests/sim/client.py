@@ -474,7 +474,8 @@ class Line:
         self.link = link
         self.came_at = client.clock.now
         own = not client.settings.old
-        joined = lev.ClientJoined(ConnId(link.number), client.client_id, self.cap, own, own)
+        sight = client.world.guests.sight_of(client.name)
+        joined = lev.ClientJoined(ConnId(link.number), client.client_id, self.cap, own, own, sight)
         link.up.send((Hello(joined, self.conn, client.name),))
         client.post(ev.Connected(self.conn))
 

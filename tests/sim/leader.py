@@ -184,7 +184,9 @@ class Leader(Process):
             self.die(power=False, why="it was asked to stop, and nothing ran any more")
         elif isinstance(effect, ev.BlobsFreed):
             self.world.checker.freed(self, effect.blobs)
-        elif not isinstance(effect, ev.SendAnswer | ev.SendNo):
+        elif isinstance(effect, ev.SendAnswer | ev.SendNo):
+            self.world.guests.answered(effect)
+        else:
             peer = self.peers.get(effect.conn)
             if peer is not None:
                 self._act[type(effect)](peer, effect)

@@ -8,18 +8,15 @@ seed 1; `python -m tests.sim --mutants --pin` writes the file anew.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from tests.sim.gateways.world import GatewayWorld
-from tests.sim.world import World
+from tests.sim.kinds import KINDS, Kind, SimWorld, kind_of
 
 SEEDS_MAX: Final = 1_000
 _CORE: Final = Path(__file__).parents[2] / "src" / "wakugumi" / "core"
@@ -33,17 +30,16 @@ class Mutant(NamedTuple):
     old: str
     new: str
     breaks: str
+    where: str = ""
+    """The kind of worlds that find it, if these are not the usual ones of its file."""
 
     @property
-    def world(self) -> type[World | GatewayWorld]:
+    def kind(self) -> Kind:
         """The worlds in which it can be found."""
-        is_gateway = self.file.startswith(("gateway/", "flows"))
-        module, name = ("gateways.world", "GatewayWorld") if is_gateway else ("world", "World")
-        world: type[World | GatewayWorld] = getattr(importlib.import_module(f"tests.sim.{module}"), name)
-        return world
+        return KINDS[self.where] if self.where else kind_of(self.file)
 
 
-def world_of(mutant: Mutant) -> type[World | GatewayWorld]:
+def world_of(mutant: Mutant) -> type[SimWorld]:
     """The simulated world, on a core with this bug in it."""
     finder = _Finder(mutant)
     kept = {name: module for name, module in sys.modules.items() if _is_fresh(name)}
@@ -53,8 +49,7 @@ def world_of(mutant: Mutant) -> type[World | GatewayWorld]:
         del sys.modules[name]
     sys.meta_path.insert(0, finder)
     try:
-        made = importlib.import_module(mutant.world.__module__)
-        world: type[World | GatewayWorld] = getattr(made, mutant.world.__name__)
+        world = mutant.kind.load()
     finally:
         sys.meta_path.remove(finder)
         for name in [name for name in sys.modules if _is_fresh(name)]:
@@ -186,7 +181,7 @@ MUTANTS: Final = (
     Mutant(
         "done-is-unknown",
         "leader/clients",
-        "            if job is None or (job.delivered and _is_cancelled(job)):",
+        "            if job is None or not connection.sees(job) or (job.delivered and _is_cancelled(job)):",
         "            if job is None or job.state is DONE:",
         "who orphans a job that finished meanwhile hears that it is unknown",
     ),
@@ -243,8 +238,8 @@ MUTANTS: Final = (
     Mutant(
         "kept-result-of-another-request",
         "runner/assignments",
-        "        return not request or (wanted := self._digest(payload)) == request or not wanted",
-        "        return bool(payload)",
+        "        return not request or (wanted := self._digest(ticket)) == request or not wanted",
+        "        return bool(ticket)",
         "a worker answers an assignment with the result that it has of another request under this id",
     ),
     Mutant(
@@ -461,8 +456,9 @@ MUTANTS: Final = (
     Mutant(
         "released-too-early",
         "leader/jobs/file_references",
-        "            left = self._counts[file] - 1\n            if left:\n",
-        "            left = self._counts.get(file, 1) - 1\n            if left > 1:\n",
+        "            need = self._needs[file]\n            if isinstance(need, dict) and need[client] > 1:\n",
+        "            need = self._needs.get(file)\n            if need is None:\n                continue\n"
+        "            if isinstance(need, dict) and need.get(client, 0) > 2:\n",
         "a blob that two jobs name is freed when one of them is done",
     ),
     Mutant(
@@ -746,6 +742,13 @@ MUTANTS: Final = (
         "a connection to a group stays open",
     ),
     Mutant(
+        "file-for-an-older-group",
+        "gateway/forward",
+        "                if as_file and problem.status in _NOT_UNDERSTOOD and not reply.takes_files:",
+        "                if as_file and problem.status == 415:",
+        "a client is blamed for a file that its group does not understand",
+    ),
+    Mutant(
         "slot-counted-for-ever",
         "gateway/tries",
         "        if (one := self.open_tries.get(number)) is not None and one.is_there:\n"
@@ -768,5 +771,700 @@ MUTANTS: Final = (
         '            (self._hold, often_s, "lease not renewed"),',
         '            (self._hold, 1e6, "lease not renewed"),',
         "a living gateway loses its jobs to others",
+    ),
+    Mutant(
+        "status-of-another-client",
+        "gateway/requests",
+        "KnownRow(await self._known(ask))",
+        "KnownRow(await self._known(replace(ask, sight=None)))",
+        "a client sees where the jobs of others are",
+    ),
+    Mutant(
+        "result-of-another-client",
+        "gateway/requests",
+        "row = await self._known(ask, contents=True)",
+        "row = await self._known(replace(ask, sight=None), contents=True)",
+        "a client reads the results of others",
+    ),
+    Mutant(
+        "events-of-another-client",
+        "gateway/requests",
+        "        found: GatewayJob | None = await self._known(ask)\n",
+        "        ask = replace(ask, sight=None)\n        found: GatewayJob | None = await self._known(ask)\n",
+        "a client watches the jobs of others",
+    ),
+    Mutant(
+        "cancel-for-another-client",
+        "gateway/requests",
+        "        row = await self._known(ask)\n        row.check_owned(ask.sight)\n",
+        "        row = await self._known(replace(ask, sight=None))\n",
+        "a client cancels the jobs of others",
+    ),
+    Mutant(
+        "id-of-another-client",
+        "gateway/requests",
+        "        if row is not None:\n            row.check_seen(ask.sight)\n",
+        "",
+        "a client that uses the id of another client's job gets its answer",
+    ),
+    Mutant(
+        "id-taken-meanwhile",
+        "gateway/flights",
+        "            if not is_new:\n                row.check_repeat(new.request, sight)\n",
+        "            if not is_new:\n                row.check_same(new.request)\n",
+        "a job is accepted under an id that another client took a moment before",
+    ),
+    Mutant(
+        "failed-job-of-another-client",
+        "gateway/rows",
+        "if sight is not None and not sight.owns(self.client):",
+        "if sight is not None and not sight.sees(self.client):",
+        "a client that may see all jobs replaces another's failed job",
+    ),
+    Mutant(
+        "job-before-its-blobs",
+        "transfers/uploads",
+        "            elif not job.left:\n                self._send_again(job)\n",
+        "            elif len(job.left) < 2 and job.conn:\n                self._send_again(job)\n",
+        "a job is sent again while its last blob is on its way",
+    ),
+    Mutant(
+        "asked-twice-sent-early",
+        "transfers/uploads",
+        "        if job.later is not None:\n            job.later.cancel()\n        job.conn, job.later = conn, None\n",
+        "        job.conn, job.later = conn, None\n",
+        "a job that waits to be sent again is sent although the leader has asked anew",
+    ),
+    Mutant(
+        "changed-file-ends-others",
+        "transfers/uploads",
+        'if no.code == "bad-request" and sent != blob:',
+        'if no.code == "bad-request" and sent is None:',
+        "a changed file ends jobs that bring the same content from elsewhere",
+    ),
+    Mutant(
+        "cancelled-job-waits",
+        "transfers/uploads",
+        "            if conn := job.conn:\n"
+        "                self._leave(job)\n"
+        "                self._refuse(conn, job, _cancelled())\n",
+        "            if conn := job.conn:\n                self._leave(job)\n",
+        "a cancelled job whose files travel never ends",
+    ),
+    Mutant(
+        "welcome-awaited-for-ever",
+        "transfers/uploads",
+        "        if leader.over is None:\n            until",
+        "        if leader.over is not None:\n            until",
+        "a job waits for ever for the Welcome of an old leader",
+    ),
+    Mutant(
+        "lost-leader-keeps-jobs",
+        "transfers/uploads",
+        "            if job.conn == conn:\n                self._leave(job)\n",
+        "            if job.conn == conn and not job.left:\n                self._leave(job)\n",
+        "uploads for a lost connection go on",
+    ),
+    Mutant(
+        "no-room-forgets-the-job",
+        "transfers/uploads",
+        "        job.conn, job.waits_for_room = conn, True\n"
+        "        self._later(job, min(RECONNECT_FIRST_S * 2 ** min(job.refusals - 2, 16), RECONNECT_MAX_S), refuse)\n",
+        "        job.conn = ConnId(0)\n",
+        "a job that a place has no room for twice is not offered again",
+    ),
+    Mutant(
+        "retry-without-pause",
+        "transfers/transfers",
+        "                await self._flows.pause(pause_s)\n",
+        "                await self._flows.pause(0.0)\n",
+        "a failed transfer is tried again at once, for ever",
+    ),
+    Mutant(
+        "progress-forgotten",
+        "transfers/transfers",
+        "            transfer.moved_at = max(transfer.moved_at, now - again.moved_s)\n",
+        "            transfer.moved_at = max(transfer.moved_at, -again.moved_s)\n",
+        "a place that takes bytes slowly counts as unreachable",
+    ),
+    Mutant(
+        "turn-lost-with-its-flow",
+        "transfers/transfers",
+        "            if turn.is_kept:  # The turn came in the moment of the interruption.\n"
+        "                self._give_back()\n",
+        "            if turn.is_kept:\n                pass\n",
+        "a turn that comes when its transfer ends is never given back",
+    ),
+    Mutant(
+        "broken-content-for-ever",
+        "transfers/transfers",
+        "        transfer.broken += again.is_broken\n",
+        "        transfer.broken = int(again.is_broken)\n",
+        "content that arrives broken is sent again and again",
+    ),
+    Mutant(
+        "second-question-not-heard",
+        "transfers/deliveries",
+        '            delivery.flow = self._flows.start(partial(self._deliver, job, delivery), "delivery")\n'
+        "        delivery.left |= dict.fromkeys(blobs)\n",
+        '            delivery.flow = self._flows.start(partial(self._deliver, job, delivery), "delivery")\n'
+        "            delivery.left |= dict.fromkeys(blobs)\n",
+        "a leader that asks again gets the result without its blobs",
+    ),
+    Mutant(
+        "no-thread-no-result",
+        "transfers/deliveries",
+        "            except Lost as error:\n                raise self._again(url, error) from None\n",
+        "            except Lost:\n                raise\n",
+        "a result is owed for ever if no thread could be started once",
+    ),
+    Mutant(
+        "large-parts-take-all-turns",
+        "transfers/deliveries",
+        "            if part.size > LARGE_WORK_BYTES:\n",
+        "            if part.size > 2 * LARGE_WORK_BYTES:\n",
+        "large parts hold up all others",
+    ),
+    Mutant(
+        "settled-result-goes-on",
+        "transfers/deliveries",
+        "        if (delivery := self.under_way.pop(job, None)) is not None:\n            delivery.flow.cancel()\n",
+        "        if (delivery := self.under_way.pop(job, None)) is not None and not delivery.left:\n"
+        "            delivery.flow.cancel()\n",
+        "parts of a result that the leader does not want are sent",
+    ),
+    Mutant(
+        "late-question-is-heard",
+        "transfers/uploads",
+        "leader.url is None or job.sent_to not in {conn, ConnId(0)}:",
+        "leader.url is None or job.sent_to not in {conn, ConnId(0), job.sent_to}:",
+        "a leader that the job has left takes its uploads from the one that has it",
+    ),
+    Mutant(
+        "fulfilled-want-unanswered",
+        "files/sources",
+        "            if not want.fetching:\n"
+        '                out.do.append(SendSource(peer.conn, want.want, sha256, want.size, "", ""))\n',
+        "",
+        "content that is wanted by hash and as a file of a cache leaves one of the two waiting for ever",
+    ),
+    Mutant(
+        "given-up-source-stays-busy",
+        "files/sources",
+        "        want = self._want(conn, want_id)\n        if want is not None:\n            self._end(want)\n\n"
+        "    def failed(",
+        "        want = self._want(conn, want_id)\n        if want is not None and not want.fetching:\n"
+        "            self._end(want)\n\n    def failed(",
+        "a source that a worker gave up is busy until its deadline",
+    ),
+    Mutant(
+        "second-want-of-a-retry-lost",
+        "transfers/fetching",
+        "            if fetch.source is not None:\n                fetch.source.keep(None)\n",
+        "            if fetch.source is not None and not fetch.transfer.tries > 1:\n"
+        "                fetch.source.keep(None)\n",
+        "a want of a second try that a lost leader did not answer waits for ever",
+    ),
+    Mutant(
+        "own-failure-keeps-the-source",
+        "transfers/fetching",
+        "    def _forget(self, fetch: Fetch) -> None:\n        self._free_source(fetch)\n",
+        "    def _forget(self, fetch: Fetch) -> None:\n",
+        "a source stays busy for a need that has ended",
+    ),
+    Mutant(
+        "large-ones-take-all-turns",
+        "transfers/fetching",
+        "                    if is_one_too_many and fetch.size is Size.LARGE:\n",
+        "                    if is_one_too_many and fetch.size is Size.UNKNOWN:\n",
+        "large files of caches hold up all others",
+    ),
+    Mutant(
+        "one-too-many-not-told",
+        "transfers/fetching",
+        "                        self._free_source(fetch)\n                        continue\n",
+        "                        continue\n",
+        "a large file that is one too many keeps its source, and is wanted of it again",
+    ),
+    Mutant(
+        "joined-fetch-unheard",
+        "transfers/fetching",
+        "            if promise is not None:\n                promise.keep(outcome)\n",
+        "            if promise is not None:\n"
+        "                if isinstance(outcome, Arrived):\n                    promise.keep(outcome)\n",
+        "a need that waits for another fetch of its content never hears that it failed",
+    ),
+    Mutant(
+        "turn-in-line-lost",
+        "transfers/fetching",
+        "            if turn.is_kept:\n                self._give_back(fetch.size)\n            else:",
+        "            if turn.is_kept:\n                pass\n            else:",
+        "a want that is dropped when its turn comes takes the turn along",
+    ),
+    Mutant(
+        "leader-without-blobs-awaited",
+        "transfers/fetching",
+        "            if self._has_none:\n                raise _no_blobs(fetch.need)\n",
+        "",
+        "a fetch that fails beside a leader without blobs waits for another leader",
+    ),
+    Mutant(
+        "unwanted-fetch-goes-on",
+        "transfers/fetching",
+        "                self._stop_unless_awaited(fetch)\n                fetch.told_failure",
+        "                fetch.told_failure",
+        "content that no job needs is tried again, and forgotten in the middle of it",
+    ),
+    Mutant(
+        "busy-place-not-asked-again",
+        "transfers/downloads",
+        "            if error.code in _BUSY:\n",
+        "            if error.code in _BUSY and _transfer.tries < 3:\n",
+        "a download gives up a busy place after three tries",
+    ),
+    Mutant(
+        "refused-download-tried-again",
+        "transfers/downloads",
+        '_BUSY: Final = frozenset({"full", "blob-busy"})',
+        '_BUSY: Final = frozenset({"full", "blob-busy", "no-blob"})',
+        "content that is not kept any more is asked for again and again",
+    ),
+    Mutant(
+        "download-tried-for-ever",
+        "transfers/downloads",
+        "RetryRule(first_s=0.5, longest_s=8.0, tries_max=6)",
+        "RetryRule(first_s=0.5, longest_s=8.0)",
+        "a download never tells that its place is away",
+    ),
+    Mutant(
+        "refused-connection-ends-a-download",
+        "transfers/downloads",
+        "        except Lost as error:\n            raise TryAgain(error) from None\n",
+        '        except Lost as error:\n            if error.why == "refused":\n                raise\n'
+        "            raise TryAgain(error) from None\n",
+        "a download does not survive that its place is started anew",
+    ),
+    Mutant(
+        "download-without-pauses",
+        "transfers/downloads",
+        "RetryRule(first_s=0.5, longest_s=8.0, tries_max=6)",
+        "RetryRule(first_s=0.5, longest_s=8.0, at_once=3, tries_max=10)",
+        "a place that has just been lost is asked again without a pause",
+    ),
+    Mutant(
+        "dripping-sender-borne-with",
+        "connections/line_connection",
+        "        self.pace.came(size, waited_s)\n",
+        "        self.pace.came(size)\n",
+        "a sender of one byte a second holds a receive slot for ever",
+    ),
+    Mutant(
+        "input-counted-twice",
+        "connections/line_connection",
+        "        self.left -= size\n",
+        "        self.left -= min(self.left, 2 * size)\n",
+        "an input counts as whole when half of it came, and the rest tears down the answer",
+    ),
+    Mutant(
+        "small-pieces-do-not-count",
+        "connections/pace",
+        "        if self._came >= BODY_RECEIVED_MIN_BYTES:\n",
+        "        if size >= BODY_RECEIVED_MIN_BYTES + 1:\n",
+        "a steady sender of small pieces is cut off",
+    ),
+    Mutant(
+        "sending-is-no-progress",
+        "connections/pace",
+        "        moved = max(self._unread - unread, dropped - self._dropped)\n",
+        "        moved = self._unread - unread\n",
+        "a client that sends all before it reads is cut off",
+    ),
+    Mutant(
+        "slow-sender-keeps-its-slot",
+        "connections/receive_slots",
+        "            if self._rate(senders[loser], now) >= RECEIVE_BYTES_PER_S_MIN:\n",
+        "            if self._rate(senders[loser], now) >= 0:\n",
+        "senders that send next to nothing keep all others out",
+    ),
+    Mutant(
+        "young-sender-loses-its-slot",
+        "connections/receive_slots",
+        "if age_s > self.grace_s else math.inf",
+        "if age_s > 0.0 else math.inf",
+        "a connection that has just begun counts as slow",
+    ),
+    Mutant(
+        "small-receive-slot-leaks",
+        "connections/receive_slots",
+        "        if self._large.pop(sender, None) is None:\n            self._small.pop(sender, None)",
+        "        self._large.pop(sender, None)",
+        "slots of small inputs are never free again",
+    ),
+    Mutant(
+        "stop-without-deadline",
+        "node/answer_drain",
+        "            self.due_at = now + DRAIN_DEADLINE_S\n",
+        "            self.due_at = now + 100 * DRAIN_DEADLINE_S\n",
+        "a node that stops waits for a program that runs for long",
+    ),
+    Mutant(
+        "last-answer-cut-off",
+        "node/answer_drain",
+        "(not self.answering or",
+        "(self.answering <= 1 or",
+        "a node that stops does not wait for its last answer",
+    ),
+    Mutant(
+        "full-node-forgets-results",
+        "node/entrance",
+        "    is_full = now.free <= 0 or not now.can_receive\n",
+        "    is_full = not now.can_receive\n",
+        "a full node is busy for those whose result it has",
+    ),
+    Mutant(
+        "full-door-forgets-results",
+        "node/entrance",
+        "    is_full = now.free <= 0 or not now.can_receive\n",
+        "    is_full = now.free <= 0\n",
+        "a node without a receive slot is busy for those whose result it has",
+    ),
+    Mutant(
+        "repeated-request-waits-for-ever",
+        "leader/callers/session",
+        "            request.goes_on = False\n            self.confirm(effect.job)",
+        "            self.confirm(effect.job)",
+        "a result that was delivered meanwhile comes without a receipt, and answers nobody",
+    ),
+    Mutant(
+        "left-caller-not-released",
+        "leader/callers/session",
+        "self.left.pop(effect.job, None)\n        if left is not None and left.goes_on and not left.is_told:  #",
+        "self.left.get(effect.job)\n        if left is not None and left.goes_on and not left.is_told:  #",
+        "a caller that left keeps its session for ever",
+    ),
+    Mutant(
+        "unread-result-confirmed",
+        "leader/callers/session",
+        "        elif is_stopping:\n            self.confirm(request.job)",
+        "        else:\n            self.confirm(request.job)",
+        "the result of a caller that was cut off counts as delivered at once",
+    ),
+    Mutant(
+        "anothers-result-is-the-answer",
+        "leader/callers/session",
+        "        elif request.goes_on and not request.is_told:  # This",
+        "        elif request.goes_on and not request:  # This",
+        "a request under a used id gets the result of the caller that left, and no conflict",
+    ),
+    Mutant(
+        "refusal-of-whom",
+        "leader/callers/session",
+        "        return job not in self.waiting and ((left := self.left.get(job)) is None or left.is_told)",
+        "        return job not in self.waiting",
+        "a request gets the receipt or the refusal of a caller that left",
+    ),
+    Mutant(
+        "two-requests-in-one-session",
+        "leader/callers/session",
+        "        return job not in self.waiting and ((left := self.left.get(job)) is None or left.is_told)",
+        "        return (left := self.left.get(job)) is None or left.is_told",
+        "of two requests at once for one job, the first is never answered",
+    ),
+    Mutant(
+        "second-caller-that-left-forgotten",
+        "leader/callers/session",
+        "            self.left[effect.job] = LeftJob(is_told=False, goes_on=False)",
+        "            pass",
+        "a session is closed while a failed job runs again for a caller that left",
+    ),
+    Mutant(
+        "closed-session-says-nothing",
+        "leader/callers/machine",
+        '                session.close("full", effect.why)\n                self._close(session)',
+        "                pass",
+        "a request of one client too many waits for ever",
+    ),
+    Mutant(
+        "gone-callers-not-looked-for",
+        "leader/callers/machine",
+        "            self._do.append(LookAtCallers(tuple(self.requests)))",
+        "            self._do.append(LookAtCallers(()))",
+        "a request whose caller left without a word stays",
+    ),
+    Mutant(
+        "results-of-an-earlier-life-stay",
+        "leader/callers/machine",
+        "            self._do.append(TellLeader(ev.Claimed(session.conn, tuple(jobs))))",
+        "            session.left.clear()",
+        "a leader that was started anew keeps results of callers that never come back",
+    ),
+    Mutant(
+        "cancel-ends-a-new-run",
+        "leader/nodes/jobs",
+        "        await self._unwanted.settled(one.job)\n",
+        "",
+        "a cancel under way ends the next run of the job",
+    ),
+    Mutant(
+        "held-job-not-cancelled",
+        "leader/nodes/jobs",
+        "        if one is None and job not in self._held:\n",
+        "        if one is None:\n",
+        "a job of the leader's last life that is cancelled before it is sent again runs on",
+    ),
+    Mutant(
+        "held-jobs-not-counted",
+        "leader/nodes/jobs",
+        "        self._health.offer(len(self.running), len(self.running) + len(self._held))\n",
+        "        self._health.offer(len(self.running), len(self.running))\n",
+        "slots of a node that has jobs of the leader's last life are lost",
+    ),
+    Mutant(
+        "refused-is-not-begun",
+        "leader/nodes/jobs",
+        'if lost.why == "refused" and not one.may_know:',
+        'if lost.why == "refused":',
+        "a node that is started anew loses a job that it has done",
+    ),
+    Mutant(
+        "stopping-is-busy",
+        "leader/nodes/jobs",
+        'if status == 423 or (code == "stopping" and one.may_know):',
+        "if status == 423:",
+        "a job that a stopping node runs is given to another",
+    ),
+    Mutant(
+        "poison-for-ever",
+        "leader/nodes/jobs",
+        "if one.sends >= NODE_SENDS_MAX:",
+        "if one.sends >= 1_000_000:",
+        "a job that ends its node is sent to it for ever",
+    ),
+    Mutant(
+        "envelope-for-an-older-node",
+        "leader/nodes/jobs",
+        "            elif status in _NOT_UNDERSTOOD and",
+        "            elif status == 415 and",
+        "a client is blamed for an envelope that its node does not understand",
+    ),
+    Mutant(
+        "refused-envelope-as-form",
+        "leader/nodes/jobs",
+        "not (is_bare or as_form or reply.takes_envelopes):",
+        "not (is_bare or as_form):",
+        "a job that its node refused is sent to it once more, as a form",
+    ),
+    Mutant(
+        "exchange-not-closed",
+        "leader/nodes/jobs",
+        "            self._state.emit(CloseExchange(one.exchange))",
+        "            if one.job not in self._unwanted:\n                self._state.emit(CloseExchange(one.exchange))",
+        "the request of a job that is not wanted any more stays open",
+    ),
+    Mutant(
+        "cancel-tried-once",
+        "leader/nodes/unwanted",
+        "one.tries < _CANCEL_TRIES_MAX:\n",
+        "one.tries < 1:\n",
+        "a job whose cancel failed once runs on",
+    ),
+    Mutant(
+        "slots-offered-twice",
+        "leader/nodes/health",
+        "max(self.report.running, self._others + running) - self.offered\n",
+        "max(self.report.running, self._others + running)\n",
+        "each poll offers the same free slots again",
+    ),
+    Mutant(
+        "node-rests-for-ever",
+        "leader/nodes/health",
+        "            self._failures = self._faults = 0",
+        "            self._faults = 0",
+        "a node that is back gets no jobs",
+    ),
+    Mutant(
+        "stalled-answer-awaited",
+        "leader/nodes/jobs",
+        "            self._state.emit(LookAtAnswers(asking))\n",
+        "",
+        "a node that stalls in the midst of an answer and answers polls holds its job for ever",
+    ),
+    Mutant(
+        "slow-answer-cut-off",
+        "connections/answer_pace",
+        "        seen, self._seen = self._seen, dict(received)\n",
+        "        seen = self._seen = dict(received)\n",
+        "an answer that comes slowly and steadily is cut off at the first look",
+    ),
+    Mutant(
+        "node-poll-without-deadline",
+        "leader/nodes/machine",
+        '        deadline = Deadline(self._flows, NODE_POLL_TIMEOUT_S, Lost(why, "slow"))',
+        '        deadline = Deadline(self._flows, 1e9, Lost(why, "slow"))',
+        "a node that once did not answer a poll is not asked again",
+    ),
+    Mutant(
+        "moving-result-is-late",
+        "leader/nodes/jobs",
+        "            self._state.emit(PeerHeard(self._state.conn, moving=moving))\n",
+        "",
+        "a job whose large result is on its way counts as late, and runs again",
+        "groups",
+    ),
+    Mutant(
+        "job-on-its-way-not-counted",
+        "leader/workers",
+        "        if event.most:\n",
+        "        if False:\n",
+        "a node that is back is given one job too many, for the job on its way to it",
+        "groups",
+    ),
+    Mutant(
+        "result-given-to-one-caller",
+        "leader/callers/session",
+        "            request.goes_on = False\n            self.confirm(effect.job)",
+        "            self.confirm(effect.job)",
+        "a repeated request for a job at a node waits for ever",
+        "groups",
+    ),
+    Mutant(
+        "polls-end",
+        "leader/nodes/machine",
+        "        except Exception as error:  # Any other error counts as no answer.\n",
+        "        except ZeroDivisionError as error:  # Any other error counts as no answer.\n",
+        "a poll with an unforeseen answer is the last one",
+    ),
+    Mutant(
+        "denial-forgotten",
+        "access/rule_lists",
+        '    if any(entry[0] == "!" and overlaps(entry[1:], pattern) for entry in entries):\n        return False\n',
+        "",
+        "a key names a subject that its rules deny",
+    ),
+    Mutant(
+        "denied-name-allowed",
+        "access/rule_lists",
+        "is not None and (denied is None or denied.fullmatch(name) is None)",
+        "is not None",
+        "a key speaks for a client that its rules deny",
+    ),
+    Mutant(
+        "overlaps-for-covers",
+        "access/rule_lists",
+        '    return covers([entry for entry in entries if entry[0] != "!"], pattern)',
+        '    return any(overlaps(entry, pattern) for entry in entries if entry[0] != "!")',
+        "a worker takes jobs of all subjects, because its rules allow some of them",
+    ),
+    Mutant(
+        "role-not-compared",
+        "access/decide",
+        "    return need in RIGHTS_OF[identity.role]",
+        "    return need in RIGHTS_OF[Role.ADMIN]",
+        "a reader cancels, and a worker submits",
+    ),
+    Mutant(
+        "revoked-key-kept",
+        "access/key_ring",
+        '    if key.revoked_at:\n        return "revoked"\n',
+        "",
+        "a revoked key is taken again",
+    ),
+    Mutant(
+        "revoked-stays-connected",
+        "access/key_ring",
+        '        self._close(key.name, "revoked")\n',
+        "",
+        "the connections of a revoked key go on",
+    ),
+    Mutant(
+        "expired-stays-connected",
+        "access/key_ring",
+        '            self._close(name, "expired")\n        if self._write_at',
+        "            pass\n        if self._write_at",
+        "the connections of an expired key go on",
+    ),
+    Mutant(
+        "secret-not-compared",
+        "access/key_ring",
+        "        if not is_right:\n",
+        "        if not (is_right or secret_hash):\n",
+        "a wrong secret is taken",
+    ),
+    Mutant(
+        "claim-of-another",
+        "leader/clients",
+        "job is None or not connection.sees(job) or (job.delivered",
+        "job is None or (job.delivered",
+        "a client claims the result of a client that it may not see",
+    ),
+    Mutant(
+        "find-of-another",
+        "leader/submits",
+        "        if (job := self._jobs.get(job_id)) is not None and not connection.sees(job):\n",
+        "        if (job := self._jobs.get(job_id)) is not None and not connection:\n",
+        "a client hears which jobs of others there are",
+    ),
+    Mutant(
+        "submit-of-another",
+        "leader/submits",
+        "            if connection.sight is not None and not may_repeat(connection.sight, job):",
+        "            if connection.sight is not None and not connection.sight:",
+        "a client attaches to a job of another by its id",
+    ),
+    Mutant(
+        "cancel-of-another",
+        "leader/admin/actions",
+        "oldest_first(question.client, wanted, is_owned)",
+        "oldest_first(question.client, wanted)",
+        "a client cancels the jobs of others by a pattern",
+    ),
+    Mutant(
+        "named-cancel-of-another",
+        "leader/admin/actions",
+        "            _check_owned(named, sight)\n",
+        "",
+        "a client cancels a job that it may only look at",
+    ),
+    Mutant(
+        "letter-of-another",
+        "leader/admin/answers",
+        "[job for job in all_letters.values() if is_seen is None or is_seen(job.client.id)], []",
+        "list(all_letters.values()), []",
+        "a client lists the dead letters of others",
+    ),
+    Mutant(
+        "jobs-of-another",
+        "leader/admin/answers",
+        "    if not (question.state or question.client or question.pattern or is_seen):",
+        "    if not (question.state or question.client or question.pattern):",
+        "a client lists the jobs of others",
+    ),
+    Mutant(
+        "job-of-another",
+        "leader/admin/answers",
+        "    if job is None or not (sight is None or sight.sees(job.client.id)):",
+        "    if job is None:",
+        "a client asks about a job of another",
+    ),
+    Mutant(
+        "worker-id-of-another",
+        "leader/worker_keys",
+        "        if bound == key:\n",
+        "        if bound:\n",
+        "a key poses as the worker of another key",
+    ),
+    Mutant(
+        "own-id-refused",
+        "leader/worker_keys",
+        "        if bound == key:\n",
+        "        if bound == key and record is None:\n",
+        "a worker does not get its own id again",
+    ),
+    Mutant(
+        "own-job-out-of-sight",
+        "leader/jobs/same_request",
+        "    return sight.sees(job.client.id) if job.state is not DONE or job.ok else sight.owns(job.client.id)",
+        "    return sight.sees_all and (job.state is not DONE or job.ok)",
+        "a client does not get its own job again",
     ),
 )

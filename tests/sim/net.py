@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
@@ -35,7 +36,10 @@ KEEPALIVE_S: Final = 60.0
 """The latest at which a side notices that its link is cut, by the kernel's own probes."""
 HEAD_BYTES: Final = 16
 """Of a message beside its payload."""
-_WITH_PAYLOAD: Final = frozenset({lev.Submitted, lev.Acked, sev.Assigned, fev.ResultReceived})
+_PAYLOADS: Final = {
+    kind: attrgetter("ticket" if kind is sev.Assigned else "payload")
+    for kind in (lev.Submitted, lev.Acked, sev.Assigned, fev.ResultReceived)
+}
 
 
 class Buffers(NamedTuple):
@@ -142,7 +146,8 @@ class Pipe:
             self._began_at = self._clock.now
         sent = 0
         for message in messages:
-            size = HEAD_BYTES + (len(message.payload) if type(message) in _WITH_PAYLOAD else 0)  # type: ignore[attr-defined]
+            payload_of = _PAYLOADS.get(type(message))
+            size = HEAD_BYTES + (0 if payload_of is None else len(payload_of(message)))
             under_way.append((at, message, size))
             sent += size
         self.bytes += sent

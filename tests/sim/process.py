@@ -139,6 +139,10 @@ class Process:
             self._set_turn()
 
     @property
+    def has_heard_all(self) -> bool:
+        return not self._inbox and not self.paused
+
+    @property
     def batches_waiting(self) -> int:
         """Whole ones, which are handled before what is posted now."""
         return len(self._inbox) // READ_EVENTS_MAX

@@ -1,7 +1,7 @@
 """Run many worlds: in one process or several, by number or by minutes, with the real core or a mutant.
 
 Processes share the seeds by turns (the first takes every second one from the first, and so on), each reports one line
-of JSON, and the sums are printed as one table. A seed that fails is run again here, with its story.
+of JSON, and the sums are printed as tables (`report.py`). A seed that fails is run again here, with its story.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ import sys
 import time
 import traceback
 from collections import Counter
-from typing import Final
+from typing import Any, Final
 
 import msgspec
-from tests.sim.checker import Broken, Counts
-from tests.sim.gateways.world import GatewayWorld
+from tests.sim.checker import BROKEN, Broken
+from tests.sim.kinds import KINDS, SimWorld
 from tests.sim.mutants import MUTANTS, SEEDS_MAX, Mutant, pin_seeds, pinned_seeds, world_of
+from tests.sim.report import Sums, Told
 from tests.sim.story import Story, show
-from tests.sim.world import World
 
 STORY_LINES: Final = 60
 _TOLD_MAX: Final = 3
+_FAILED_MAX: Final = 100
 
 
 class Share(msgspec.Struct):
@@ -32,34 +33,38 @@ class Share(msgspec.Struct):
     seeds: int
     minutes: float = 0.0
     jobs: int | None = None
-    counts: Counts = msgspec.field(default_factory=Counts)
-    cpu_s: float = 0.0
-    failed: dict[int, str] = {}
-    gateway_counts: dict[str, int] = {}
-    gateways_failed: dict[int, str] = {}
+    kinds: list[str] = []
+    sums: dict[str, Sums] = {}
 
 
 def live_through(share: Share) -> Share:
-    """Every seed of the share, or as many as there is time for."""
-    began_s = time.process_time()
+    """Every seed of the share, as a world of each kind, or as many as there is time for."""
     stop_at = time.monotonic() + 60 * share.minutes if share.minutes else float("inf")
+    share.sums = {kind: Sums() for kind in share.kinds}
     seed = share.first
     while seed < share.first + share.seeds * share.every and time.monotonic() < stop_at:
-        world = World(seed, jobs=share.jobs)
-        try:
-            share.counts.add(world.run())
-        except Exception as error:
-            share.failed[seed] = what_of(error)
-            if len(share.failed) >= 100:
-                break
-        try:
-            for what, count in GatewayWorld(seed).run().items():
-                share.gateway_counts[what] = share.gateway_counts.get(what, 0) + count
-        except Exception as error:
-            share.gateways_failed[seed] = what_of(error)
+        for kind, sums in share.sums.items():
+            if len(sums.failed) < _FAILED_MAX:
+                _live(kind, seed, share.jobs, sums)
         seed += share.every
-    share.cpu_s = time.process_time() - began_s
     return share
+
+
+def _live(kind: str, seed: int, jobs: int | None, sums: Sums) -> None:
+    began_s = time.process_time()
+    try:
+        counts = Counter(sums.counts)
+        counts.update(_world(kind, seed, jobs).run())
+        sums.counts = dict(counts)
+    except Exception as error:
+        sums.failed[seed] = Told(error.sort if isinstance(error, Broken) else BROKEN, what_of(error))
+    sums.cpu_s += time.process_time() - began_s
+
+
+def _world(kind: str, seed: int, jobs: int | None = None, story: Story | None = None) -> SimWorld:
+    """`jobs` are for leaders."""
+    options: dict[str, Any] = {} if jobs is None or kind != "leaders" else {"jobs": jobs}
+    return KINDS[kind].load()(seed, story=story, **options)
 
 
 def what_of(error: Exception) -> str:
@@ -85,11 +90,9 @@ def live_through_in_parallel(shares: list[Share]) -> list[Share]:
     return done
 
 
-def tell(
-    seed: int, jobs: int | None = None, lines: int = STORY_LINES, *, always: bool = False, gateways: bool = False
-) -> list[str]:
+def tell(kind: str, seed: int, jobs: int | None = None, lines: int = STORY_LINES, *, always: bool = False) -> list[str]:
     """The story of a seed that fails; of one that does not, too, if it is wanted."""
-    world = GatewayWorld(seed, story=Story()) if gateways else World(seed, story=Story(), jobs=jobs)
+    world = _world(kind, seed, jobs, Story())
     assert world.story is not None
     try:
         world.run()
@@ -99,13 +102,14 @@ def tell(
         if not isinstance(error, Broken):
             told += "".join(traceback.format_exception(error)).splitlines()
         about = "" if job is None else f" ({show(job)})"
-        again = f"python -m tests.sim --gateways --seed {seed}" if gateways else replay_command(seed, jobs)
-        return [*told, f"BROKEN: {what_of(error)}{about}", f"again: {again}"]
+        return [*told, f"BROKEN: {what_of(error)}{about}", f"again: {replay_command(kind, seed, jobs)}"]
     return world.story.of(None, lines) if always else []
 
 
-def replay_command(seed: int, jobs: int | None = None) -> str:
-    return f"make sim SEED={seed}" if jobs is None else f"python -m tests.sim --seed {seed} --jobs-per-world {jobs}"
+def replay_command(kind: str, seed: int, jobs: int | None = None) -> str:
+    if jobs is not None:
+        return f"python -m tests.sim --kind {kind} --seed {seed} --jobs-per-world {jobs}"
+    return f"make sim KIND={kind} SEED={seed}"
 
 
 def first_seed_that_finds(mutant: Mutant, seeds_max: int = SEEDS_MAX) -> tuple[int, str] | None:
@@ -114,12 +118,12 @@ def first_seed_that_finds(mutant: Mutant, seeds_max: int = SEEDS_MAX) -> tuple[i
     pinned = pinned_seeds().get(mutant.name, 1)
     for seed in (pinned, *range(1, seeds_max + 1)):
         found = breaks(world_type, seed)
-        if found and not breaks(mutant.world, seed):
+        if found and not breaks(mutant.kind.load(), seed):
             return seed, found
     return None
 
 
-def breaks(world_type: type[World | GatewayWorld], seed: int) -> str:
+def breaks(world_type: type[SimWorld], seed: int) -> str:
     """What went wrong there; empty if nothing did."""
     try:
         world_type(seed).run()
@@ -133,14 +137,12 @@ def search_for_mutants(names: list[str], *, pin: bool = False) -> int:
     """Prints one line for each. Returns how many were not found."""
     missed = 0
     seeds = {}
-    print(f"{'mutant':<34} {'seed':>5}  found as")
-    for mutant in MUTANTS:
-        if names and mutant.name not in names:
-            continue
+    print(f"{'mutant':<34} {'kind':<9} {'seed':>5}  found as")
+    for mutant in _wanted(names):
         found = first_seed_that_finds(mutant)
         missed += found is None
         seed, what = found or ("-", f"NOT FOUND within {SEEDS_MAX} seeds")
-        print(f"{mutant.name:<34} {seed:>5}  {what[:110]}", flush=True)
+        print(f"{mutant.name:<34} {mutant.kind.name:<9} {seed:>5}  {what[:110]}", flush=True)
         if found is not None:
             seeds[mutant.name] = found[0]
     if pin:
@@ -150,72 +152,31 @@ def search_for_mutants(names: list[str], *, pin: bool = False) -> int:
 
 def search_in_parallel(names: list[str], processes: int) -> int:
     """The same in several processes, which take turns. Returns how many of them missed something."""
-    wanted = [mutant.name for mutant in MUTANTS if not names or mutant.name in names]
+    wanted = [mutant.name for mutant in _wanted(names)]
     command = [sys.executable, "-m", "tests.sim", "--mutants"]
     children = [subprocess.Popen([*command, *wanted[at::processes]]) for at in range(min(processes, len(wanted)))]
     return sum(child.wait() != 0 for child in children)
 
 
-def table(shares: list[Share], wall_s: float) -> str:
-    """What `python -m tests.sim` prints at the end."""
-    counts = Counts()
+def _wanted(names: list[str]) -> list[Mutant]:
+    """Mutants of these names, or of these kinds of worlds; without any, all."""
+    return [mutant for mutant in MUTANTS if not names or mutant.name in names or mutant.kind.name in names]
+
+
+def sums_of(shares: list[Share]) -> dict[str, Sums]:
+    """By the kind of world."""
+    sums: dict[str, Sums] = {}
     for share in shares:
-        counts.add(share.counts)
-    cpu_s = sum(share.cpu_s for share in shares) or 1e-9
-    met = sum(counts.met.values())
-    gateways_s = sum(share.gateway_counts.get("virtual seconds", 0) for share in shares)
-    rows = [
-        ("worlds", f"{counts.worlds:,}"),
-        ("virtual hours", f"{counts.virtual_s / 3600:,.1f}"),
-        ("× real time per core", f"{(counts.virtual_s + gateways_s) / cpu_s:,.0f}"),
-        ("real seconds", f"{wall_s:.1f} on {len(shares)} process{'es' if len(shares) > 1 else ''}"),
-        ("jobs", f"{counts.jobs:,} ({counts.jobs / cpu_s:,.0f}/s per core)"),
-        ("submits attempted, accepted", f"{counts.attempted:,}, {counts.accepted:,}"),
-        ("results delivered", f"{counts.finished:,}, of them after a death {counts.recovered:,}"),
-        ("jobs cancelled", f"{counts.cancelled:,}"),
-        ("not started by sick machines", f"{counts.turned_down:,}"),
-        ("executions", f"{counts.executions:,}, of them again {sum(counts.again.values()):,}"),
-        *((f"  because {why}", f"{count:,}") for why, count in _most(counts.again)),
-        ("jobs adopted by another leader", f"{counts.adopted:,}"),
-        ("results that came from two leaders", f"{counts.from_two_leaders:,}"),
-        ("losers told to cancel", f"{counts.losers_told:,}"),
-        ("endless programs left to a person", f"{counts.left_behind:,}"),
-        ("other requests under a used id, refused, run", f"{counts.conflicts:,}, {counts.reused:,}"),
-        ("old failures told to a new submit", f"{counts.stale:,}"),
-        ("faults, of them met work in flight", f"{sum(counts.faults.values()):,}, {met:,}"),
-        *((f"  {kind}", f"{count:,}, {counts.met.get(kind, 0):,}") for kind, count in _most(counts.faults)),
-        *((f"  complaint: {text}", f"{count:,}") for text, count in _most(counts.complaints)),
-        *_gateway_rows(shares),
-        ("LOST", str(counts.lost)),
-        ("DUPLICATED", str(counts.duplicated)),
-        ("FAILED SEEDS", str(sum(len(share.failed) + len(share.gateways_failed) for share in shares))),
-    ]
-    return "\n".join(f"{name:<50} {value}" for name, value in rows)
+        for kind, one in share.sums.items():
+            sums.setdefault(kind, Sums()).add(one)
+    return sums
 
 
-def _gateway_rows(shares: list[Share]) -> list[tuple[str, str]]:
-    counts: Counter[str] = Counter()
-    for share in shares:
-        counts.update(share.gateway_counts)
-    return [
-        ("worlds of gateways, virtual hours", f"{counts['worlds']:,}, {counts['virtual seconds'] / 3600:,.1f}"),
-        *((f"  {what}", f"{count:,}") for what, count in _most(counts) if what not in {"worlds", "virtual seconds"}),
-    ]
-
-
-def report_failures(shares: list[Share], jobs: int | None) -> None:
-    failed = {seed: what for share in shares for seed, what in share.failed.items()}
-    for number, seed in enumerate(sorted(failed)):
-        print(f"\nseed {seed}: {failed[seed]}")
-        if number < _TOLD_MAX:
-            print("\n".join(tell(seed, jobs)))
-        else:
-            print(f"again: {replay_command(seed, jobs)}")
-    for share in shares:
-        for seed, what in share.gateways_failed.items():
-            print(f"\ngateways, seed {seed}: {what}")
-            print("\n".join(tell(seed, gateways=True)))
-
-
-def _most(counts: dict[str, int]) -> list[tuple[str, int]]:
-    return sorted(counts.items(), key=lambda row: -row[1])
+def report_failures(sums: dict[str, Sums], jobs: int | None) -> None:
+    for kind, one in sums.items():
+        for number, seed in enumerate(sorted(one.failed)):
+            print(f"\n{kind}, seed {seed}: {one.failed[seed].what}")
+            if number < _TOLD_MAX:
+                print("\n".join(tell(kind, seed, jobs)))
+            else:
+                print(f"again: {replay_command(kind, seed, jobs)}")

@@ -40,13 +40,15 @@ def _jobs_of(about: object) -> list[JobId]:
     if isinstance(about, bytes):
         return [JobId(about)]
     found = []
-    job = getattr(about, "job", None)
+    job = getattr(about, "job", None) or getattr(about, "about", None)
     if job is not None:
         found.append(job)
     for name in _NAMES:
         found.extend(getattr(about, name, ()))
     found.extend(result.job for result in getattr(about, "results", ()))
     found.extend(JobId(frame[:16]) for frame in getattr(about, "frames", ()))
+    if isinstance(frame := getattr(about, "frame", None), bytes):
+        found.append(JobId(frame[:16]))
     return found
 
 

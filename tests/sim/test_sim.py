@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.sim.kinds import KINDS, kind_of
 from tests.sim.mutants import MUTANTS, SEEDS_MAX, Mutant, source_of, world_of
 from tests.sim.search import first_seed_that_finds, tell
 from tests.sim.world import World
@@ -23,9 +24,6 @@ pytestmark = pytest.mark.timeout(600)
 
 ROOT = Path(__file__).parents[2]
 FRESH_SEEDS = 200
-GATEWAY_SEEDS = (9, 33, 114, 148, 232, 318, 420, 584, 953)
-"""A body that was never dropped, an answer that was read before its row was stored, a job that no flow handled after
-its client had left, a conflict that was not told, and what the world itself had wrong."""
 
 
 def fresh_seed() -> int:
@@ -37,12 +35,14 @@ def fresh_seed() -> int:
     return 10**6 + int.from_bytes(digest.digest()[:8], "big") % 10**9
 
 
-def failed_seeds() -> list[int]:
+def failed_seeds() -> list[tuple[str, int]]:
+    """Kinds and seeds."""
     lines = (Path(__file__).parent / "failed_seeds.txt").read_text(encoding="utf-8").splitlines()
-    return [int(line.split("#")[0]) for line in lines if line.split("#")[0].strip()]
+    rows = [line.split("#")[0].split() for line in lines]
+    return [(row[0], int(row[1])) for row in rows if row]
 
 
-@pytest.mark.spec("L3", "L4", "L6", "L7", "F9", "W4", "W7", "K5", "K6")
+@pytest.mark.spec("L3", "L4", "L6", "L7", "F9", "W4", "W7", "K5", "K6", "G2", "G3", "G5")
 def test_nothing_is_lost_or_doubled_in_worlds_that_nobody_has_seen() -> None:
     first = fresh_seed()
     command = [sys.executable, "-m", "tests.sim", "--from", str(first), "--seeds", str(FRESH_SEEDS), "--processes", "2"]
@@ -53,30 +53,23 @@ def test_nothing_is_lost_or_doubled_in_worlds_that_nobody_has_seen() -> None:
     )
 
 
-@pytest.mark.parametrize("seed", failed_seeds())
-def test_a_seed_that_once_failed_is_a_good_world_now(seed: int) -> None:
-    story = tell(seed)
+@pytest.mark.parametrize(("kind", "seed"), failed_seeds())
+def test_a_seed_that_once_failed_is_a_good_world_now(kind: str, seed: int) -> None:
+    story = tell(kind, seed)
     assert not story, "\n".join(story)
 
 
-@pytest.mark.spec("G2", "G3", "G5", "L6")
-@pytest.mark.parametrize("seed", GATEWAY_SEEDS)
-def test_a_world_of_gateways_that_once_failed_is_a_good_world_now(seed: int) -> None:
-    story = tell(seed, gateways=True)
-    assert not story, "\n".join(story)
-
-
-@pytest.mark.parametrize("kind", [(), ("--gateways",)], ids=["leaders", "gateways"])
-def test_the_same_seed_is_the_same_world_in_every_process(kind: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_seed_is_the_same_world_in_every_process(kind: str) -> None:
     seed = "7"
     told = [
         subprocess.run(
-            [sys.executable, "-m", "tests.sim", "--seed", seed, "--story", "--lines", "100000", *kind],
+            [sys.executable, "-m", "tests.sim", "--seed", seed, "--story", "--lines", "100000", "--kind", kind],
             cwd=ROOT,
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,
-        ).stdout.split("\nworlds ")[0]
+        ).stdout.split("\nworlds of ")[0]
         for hash_seed in ("1", "2")
     ]
     assert len(told[0].splitlines()) > 100
@@ -93,3 +86,13 @@ def test_a_mutant_leaves_the_real_core_alone() -> None:
     mutated = world_of(MUTANTS[0])
     assert mutated is not World
     assert sys.modules["tests.sim.world"].World is World
+
+
+def test_every_kind_of_world_has_planted_bugs() -> None:
+    assert {mutant.kind.name for mutant in MUTANTS} == set(KINDS)
+
+
+def test_a_file_of_the_core_belongs_to_the_kind_that_knows_it_best() -> None:
+    assert kind_of("leader/jobs/lifecycle").name == "leaders"
+    assert kind_of("gateway/flights").name == "gateways"
+    assert kind_of("leader/callers/session").name == "callers"

@@ -148,7 +148,7 @@ class Worker(Process):
 
     def do(self, effect: SlotsDo) -> None:
         if isinstance(effect, ev.StartProgram):
-            self._start(effect.job, effect.payload)
+            self._start(effect.job, effect.ticket)
         elif isinstance(effect, ev.KillProgram):
             self._kill(effect.job, effect.code)
         elif isinstance(effect, ev.LoadResult):
@@ -325,6 +325,7 @@ class Line:
             own,
             worker.settings.slots if own else 0,
             blobs=True,
+            key=worker.name if worker.world.guests.guarded else "",
         )
         link.up.send((Hello(joined, ConnId(0), worker.name),))
         worker.post(ev.Opened())

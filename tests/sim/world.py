@@ -8,15 +8,17 @@ seed also draws how large the world is, which faults it knows, and how small the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
 import msgspec
 from tests.sim import faults
-from tests.sim.checker import Broken, Checker, Counts, tally
+from tests.sim.checker import Broken, Checker, tally
 from tests.sim.client import Client
 from tests.sim.clock import Clock
+from tests.sim.guest import Guests
 from tests.sim.health import Health, Spell
 from tests.sim.jobs import BLOBS, FILES, OPEN, Request, Status
 from tests.sim.leader import Leader
@@ -74,6 +76,7 @@ class World:
         self.net = Net(self.clock, random, plan.delay_max_s, buffers, self.checker.cut_off, self._speeds)
         self.strangers = Strangers(self, seed)
         self.thieves = Thieves(self, seed)
+        self.guests = Guests(self, seed)
         self.requests: dict[JobId, Request] = {}
         self.undo: dict[int, Callable[[], None]] = {}
         self._undone = 0
@@ -87,7 +90,7 @@ class World:
         self._workers = {worker.name: worker for worker in self.workers}
         self._clients = {client.name: client for client in self.clients}
 
-    def run(self) -> Counts:
+    def run(self) -> Counter[str]:
         """All of it."""
         vars(leaves)["JOURNAL_SLACK_BYTES"] = self.plan.journal_slack_bytes
         given_bytes_max = GIVEN_BYTES_MAX if self.wide is None else self.wide.given_bytes_max
@@ -105,7 +108,7 @@ class World:
         counts.cancelled = sum(
             want.status is Status.CANCELLED for client in self.clients for want in client.wants.values()
         )
-        return counts
+        return counts.told()
 
     def process_called(self, name: str) -> Process:
         return next(process for process in self.processes if process.name == name)
@@ -185,6 +188,7 @@ class World:
             self.clock.after(plan.stretched(spell.at_s), self._falls_sick(spell))
         self.strangers.plan()
         self.thieves.plan()
+        self.guests.plan()
         for _ in range(plan.looks):
             self.clock.after(plan.when(random), self._someone_looks)
         self.clock.run_until(self.clock.now + plan.stretched(plan.lasts_s))
@@ -254,7 +258,8 @@ class World:
     def _someone_watches(self, owner: Client, job: JobId) -> None:
         watcher = self.random.choice(self.clients)
         want = owner.wants[job]
-        if not watcher.settings.old and watcher is not owner and want.status is Status.ASKED:
+        may_watch = not watcher.settings.old and watcher is not owner and self.guests.may_watch(watcher.name)
+        if may_watch and want.status is Status.ASKED:
             watcher.watch(job, want.accepted)
 
     def _someone_looks(self) -> None:

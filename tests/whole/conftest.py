@@ -39,6 +39,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", os.pathsep.join([str(SCRIPTS), os.environ.get("PATH", os.defpath)]))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    access = tmp_path / "access.toml"
+    access.touch(0o600)
+    monkeypatch.setenv("WAKU_ACCESS", str(access))
     monkeypatch.setenv("WAKU_CACHE", str(tmp_path / "cache"))  # unless told, it would be the machine's own
     here = tmp_path / "here"
     here.mkdir()

@@ -102,6 +102,20 @@ def test_what_stands_before_and_behind_does_not_count() -> None:
     assert read([b"hello\r\n" + form(b"x") + b"--xYz\r\nmore", b" and more"]) == [(FormPart("file", "a.txt"), b"x")]
 
 
+@given(content=tricky, before=st.sampled_from([b"", b"hello\r\n", b"--xY\r\n\r\n"]), cuts=st.lists(st.integers(0, 300)))
+def test_the_place_of_the_first_content_is_known_with_its_head(content: bytes, before: bytes, cuts: list[int]) -> None:
+    if b"\r\n--xYz" in b"\r\n" + content:
+        return
+    body = before + form(content)
+    parser, is_known = Multipart(b"xYz"), False
+    for piece in cut(body, cuts):
+        is_known = is_known or any(isinstance(event, FormPart) for event in parser.feed(piece))
+        assert bool(parser.content_at) == is_known
+    assert body[parser.content_at :].startswith(content)
+    assert body[: parser.content_at].endswith(b"\r\n\r\n")
+    assert body[: parser.content_at].count(b"Content-Disposition") == 1
+
+
 def test_what_stands_before_is_the_same_however_it_is_cut() -> None:
     body = b"hello --xYz\r\n is no line of its own\r\n" + form(b"x")
     for cut in range(len(body)):

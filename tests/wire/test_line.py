@@ -7,13 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakugumi.errors import PeerError, Refused
+from wakugumi.wire.access_line import Key
 from wakugumi.wire.line import (
     Busy,
     Err,
     JobLine,
     Ok,
     read_answer,
+    read_auth_line,
     read_job_line,
+    write_auth_line,
     write_busy,
     write_err,
     write_exit,
@@ -94,3 +97,34 @@ def test_a_message_never_breaks_its_line(text: str) -> None:
     assert line.endswith(b"\n")
     assert len(line.decode().splitlines()) == 1
     assert isinstance(read_answer(line), Err)
+
+
+KEY = Key("desk-1", "k" * 32, "x" * 52)
+
+
+@pytest.mark.spec("O1")
+def test_a_line_shows_a_key() -> None:
+    assert write_auth_line(KEY) == f"AUTH {KEY.text}\n".encode()
+    assert read_auth_line(write_auth_line(KEY)) == KEY
+    assert read_auth_line(write_auth_line(KEY).replace(b"\n", b"\r\n")) == KEY
+
+
+@pytest.mark.spec("O1")
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"AUTH\n",
+        b"AUTH \n",
+        f"auth {KEY.text}\n".encode(),
+        f"AUTH  {KEY.text}\n".encode(),
+        f"AUTH {KEY.text} \n".encode(),
+        f"AUTH {KEY.text[:-1]}\n".encode(),
+        f"AUTH {KEY.text}\xff\n".encode("latin-1"),
+        f"AUTH {KEY.text.replace(':', ' ')}\n".encode(),
+    ],
+)
+def test_a_line_with_no_key_is_refused_without_quoting_it(line: bytes) -> None:
+    with pytest.raises(Refused) as caught:
+        read_auth_line(line)
+    assert caught.value.code == "bad-request"
+    assert "xxx" not in f"{caught.value} {caught.value.hint}"

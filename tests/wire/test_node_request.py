@@ -7,7 +7,7 @@ import pytest
 from wakugumi.core.requirements import Requirements
 from wakugumi.wire.messages.job import InputFile, JobLimits, JobRequest, read_request
 from wakugumi.wire.messages.payload import encode
-from wakugumi.wire.node_request import marked, run_query, why_not_simple
+from wakugumi.wire.node_request import marked, marked_by_http, run_query, why_not_simple
 from wakugumi.wire.percent import percent_decoded
 
 FILE = InputFile("in.csv", content=b"1,2")
@@ -47,7 +47,7 @@ def test_what_a_node_could_not_be_told_is_not_simple(said: dict[str, object]) ->
     wants = Requirements("key")
     assert marked(None, _job(**said)) is None
     assert marked(wants, _job(**said)) is wants
-    assert marked(None, _job(**said), by_http=True) == Requirements(by_http=True)
+    assert marked_by_http(None, read_request(_job(**said))) == Requirements(by_http=True)
     assert why_not_simple(_job(**said))
 
 
@@ -63,19 +63,18 @@ def test_variables_are_told_and_only_to_those_that_know_of_them() -> None:
 def test_a_job_without_a_program_is_for_those_that_have_one_for_it() -> None:
     unnamed = Requirements(simple=True, unnamed=True)
     assert marked(None, _job(exec_name="", args=[])) == unnamed
-    assert marked(None, _job(exec_name="", args=["{input}"]), by_http=True) == Requirements(
+    assert marked_by_http(None, read_request(_job(exec_name="", args=["{input}"]))) == Requirements(
         simple=True, unnamed=True, by_http=True
     )
     many = _job(exec_name="", args=["x"] * 3_000)
     assert "bytes in a URL" in why_not_simple(many)
-    assert marked(None, many, by_http=True) == Requirements(unnamed=True, by_http=True)
+    assert marked_by_http(None, read_request(many)) == Requirements(unnamed=True, by_http=True)
     assert marked(None, many) is None, "by frames it is an error, which whoever gets it tells"
 
 
 @pytest.mark.parametrize("payload", [b"", b"[]", b'{"Args":3}', b"[" * 100_000])
 def test_what_cannot_be_read_is_left_as_it_is(payload: bytes) -> None:
     assert marked(None, payload) is None
-    assert marked(None, payload, by_http=True) == Requirements(by_http=True)
 
 
 def test_a_query_says_what_is_to_be_run_and_nothing_in_it_ends_it_early() -> None:

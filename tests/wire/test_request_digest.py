@@ -114,7 +114,7 @@ def test_a_client_tells_it_in_the_frame_of_its_submit() -> None:
 
 def test_a_form_by_http_is_the_same_request_as_a_frame() -> None:
     received = Received("in.txt", CONTENT, None, "", len(CONTENT))
-    by_http = request_of(JobForm("calcA", ("-v", "{input}")), job_id_from_name("a"), received)
+    by_http = encode(request_of(JobForm("calcA", ("-v", "{input}")), job_id_from_name("a"), received))
     by_frame = JobRequest("x", "me", "calcA", ["-v", "in.txt"], [InputFile("in.txt", content=CONTENT)])
     assert request_digest(read_request(by_http)) == request_digest(by_frame)
 

@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from wakugumi.app import EXIT_INTERRUPTED
-from wakugumi.app.show.output import say_error
+from wakugumi.app.show.output import say, say_error
 from wakugumi.app.work import early
 from wakugumi.errors import EXIT_JOB_FAILED, EXIT_USAGE, WakugumiError
 
@@ -38,6 +38,7 @@ def call(words: Sequence[str]) -> int:
     """Runs a command line and returns the exit code."""
     ours, for_program = _cut(words)
     try:
+        _hide_keys(ours)
         early.start(ours)
         code = _run_plainly(ours[1], for_program) if _is_plain_run(ours) else _dispatch(ours, for_program)
         if sys.stdout is not None:
@@ -57,6 +58,24 @@ def call(words: Sequence[str]) -> int:
         return EXIT_JOB_FAILED
     finally:
         early.drop()
+
+
+def _hide_keys(words: Sequence[str]) -> None:
+    """Other users of the machine see our arguments: a key among them is overwritten, and the user is warned."""
+    suspects = [word for word in words if "@" in word]
+    if not suspects:
+        return
+    from wakugumi.adapters.programs.linux import hide_keys_in_arguments
+    from wakugumi.wire.access_line import has_key
+
+    if not any(map(has_key, suspects)):
+        return
+    hide_keys_in_arguments()
+    if words[0] != "join":
+        say(
+            "warning: other users of this machine could see the key among the arguments; name the leader with its key "
+            "in WAKU_LEADER, or join it once (`waku join -`) and leave the key out"
+        )
 
 
 def build(words: Sequence[str] = ()) -> App:

@@ -15,11 +15,12 @@ from wakugumi.limits.client import ADOPT_GRACE_MAX_S, ADOPT_GRACE_S
 from wakugumi.limits.leader import CLIENT_CAP_DEFAULT, CLIENT_CAP_MAX, CLIENT_CAP_OLD
 from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S, JOB_TIMEOUT_S
 from wakugumi.limits.scheduling import CREDIT_MAX
+from wakugumi.roles.settings import AccessPath
 from wakugumi.wire.job_options import OPTIONS
 
 LEADER_HERE: Final = "127.0.0.1:5000"
 """The default leader of administration commands: `waku up` and `waku leader` listen there."""
-CONNECTION: Final = "leader old_leader client_id cap choice grace_s patience_s"
+CONNECTION: Final = "leader access old_leader client_id cap choice grace_s patience_s"
 """Fields that a connection to a leader needs."""
 
 
@@ -39,10 +40,11 @@ class ClientSettings(LogSettings, frozen=True, kw_only=True):
     leader: Annotated[
         str,
         Setting(
-            "Address of the leader, HOST:PORT; several with commas between them.",
+            "Address of the leader, HOST:PORT or waku://KEY@HOST:PORT; several with commas between them.",
             shown=f"none for run and map, else {LEADER_HERE}",
         ),
     ] = ""
+    access: AccessPath = None
     old_leader: Annotated[
         bool,
         Setting("Send jobs also to a leader that sends no greeting, as leaders of the first version do."),

@@ -1,6 +1,7 @@
 """How does a log line look? `key=value` for people, one JSON object per line for machines; always on stderr.
 
 A value from outside cannot make a second line or a second field, and no control character reaches the terminal.
+Secrets of keys are hidden where the line is written (`show/output.py`), in messages, fields and tracebacks alike.
 """
 
 from __future__ import annotations

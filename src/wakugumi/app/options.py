@@ -11,10 +11,10 @@ from wakugumi.app.client_settings import CONNECTION, ClientSettings
 from wakugumi.app.flags import Only
 from wakugumi.core.setting import read_bytes
 
-Asking = Annotated[ClientSettings, Only("leader old_leader output log_level log_json", without_flag=CONNECTION)]
+Asking = Annotated[ClientSettings, Only("leader access old_leader output log_level log_json", without_flag=CONNECTION)]
 """Which leader is asked, and how its answer is shown."""
 Submitting = Annotated[
-    ClientSettings, Only("leader old_leader client_id output log_level log_json", without_flag=CONNECTION)
+    ClientSettings, Only("leader access old_leader client_id output log_level log_json", without_flag=CONNECTION)
 ]
 """Which leader gets jobs, from which client, and how the answer is shown."""
 Shown = Annotated[ClientSettings, Only("output log_level log_json")]

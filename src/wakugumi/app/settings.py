@@ -20,6 +20,7 @@ import msgspec
 
 from wakugumi.core.setting import RoleSetting, options_of
 from wakugumi.errors import ConfigError
+from wakugumi.wire.access_line import hide_secrets
 
 V = TypeVar("V", bound=msgspec.Struct)
 
@@ -50,7 +51,7 @@ def _found(option: RoleSetting, said: object) -> object:
     for name in option.env:
         if text := os.environ.get(name):
             return option.of_text(text, name)
-    if not option.env:
+    if not option.env or option.setting.not_in_file:
         return _NOT_SAID
     path, table = _file()
     if option.key not in table:
@@ -102,7 +103,7 @@ def _note(path: str, table: dict[str, Any]) -> None:
     if os.environ.get("WAKU_CONFIG") or there in _noted:
         return
     _noted.add(there)
-    values = ", ".join(f"{name} = {value!r}" for name, value in table.items())
+    values = hide_secrets(", ".join(f"{name} = {value!r}" for name, value in table.items()))
     _untold.append(
         f"settings of {there}: {values if len(values) <= _TOLD_CHARS_MAX else values[:_TOLD_CHARS_MAX] + '…'}"
     )
@@ -127,7 +128,7 @@ def _file() -> tuple[str, dict[str, Any]]:
         table = tomllib.loads(data.decode())
     except ValueError as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
-    known = sorted({option.key for option in all_options()})
+    known = sorted({option.key for option in all_options() if not option.setting.not_in_file})
     for name in table:
         if name not in known:
             raise ConfigError(f"{path} has {name!r}, which is no setting", f"settings are {', '.join(known)}")

@@ -25,6 +25,8 @@ _KINDS: Final[dict[type, str]] = {str: "text", int: "a whole number", float: "a 
 _YES: Final = frozenset({"1", "true", "yes", "on"})
 _NO: Final = frozenset({"0", "false", "no", "off"})
 _UNITS: Final = ("", "k", "m", "g", "t", "p")
+_SECONDS: Final = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|w)")
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(i?)b?", re.IGNORECASE)
 
 
@@ -57,6 +59,8 @@ class Setting(msgspec.Struct, frozen=True):
     """Only the environment and `waku.toml` set it."""
     only_flag: bool = False
     """Neither the environment nor `waku.toml` sets it."""
+    not_in_file: bool = False
+    """`waku.toml` does not set it: in a stranger's folder it may be a stranger's."""
 
 
 class RoleSetting(msgspec.Struct, frozen=True):
@@ -182,3 +186,13 @@ def read_bytes(text: str, where: str) -> int:
         )
     number, unit, binary = found.groups()
     return int(float(number) * (1024 if binary else 1000) ** _UNITS.index(unit.lower()))
+
+
+def read_duration(text: str, where: str) -> float:
+    """Seconds of `30d`, `12h`, `90min`, `2w` or `45s`. Raises ConfigError."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise ConfigError(
+            f"{where} is {text!r}, which is no duration", "write a number with a unit s, min, h, d or w, such as 30d"
+        )
+    return float(found[1]) * _SECONDS[found[2]]

@@ -14,14 +14,21 @@ order). `adapters/loop/drive.py` is the only caller. The words of each machine s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+DEBUG: Final = 10
+INFO: Final = 20
+WARNING: Final = 30
+ERROR: Final = 40
 
 Event = TypeVar("Event", contravariant=True)
 Keep = TypeVar("Keep", covariant=True)
 Do = TypeVar("Do", covariant=True)
 
 
-class Step(Generic[Keep, Do]):
+class Step(msgspec.Struct, Generic[Keep, Do]):
     """Output of a state machine for a batch of events: `keep` is written to the disk, then `do` is performed, in order.
 
     Effects in `at_once` depend on no record, such as a heartbeat, and do not wait for the disk: a slow disk must not
@@ -29,20 +36,18 @@ class Step(Generic[Keep, Do]):
     both share one flush of the disk.
     """
 
-    __slots__ = ("at_once", "do", "keep", "patient")
+    keep: Sequence[Keep] = ()
+    do: Sequence[Do] = ()
+    at_once: Sequence[Do] = ()
+    patient: bool = False
 
-    def __init__(
-        self,
-        keep: Sequence[Keep] = (),
-        do: Sequence[Do] = (),
-        at_once: Sequence[Do] = (),
-        *,
-        patient: bool = False,
-    ) -> None:
-        self.keep = keep
-        self.do = do
-        self.at_once = at_once
-        self.patient = patient
+
+class LogLine(msgspec.Struct, frozen=True):
+    """Effect of any machine: a line for the log, with a level of `logging`."""
+
+    level: int
+    text: str
+    error: Exception | None = None
 
 
 class Machine(Protocol[Event, Keep, Do]):

@@ -86,23 +86,28 @@ def overlaps(a: str, b: str) -> bool:
     return len(tokens_a) == len(tokens_b)
 
 
+def covers(allowed: str | Iterable[str], pattern: str) -> bool:
+    """Is every subject of the pattern one of these allowed patterns' subjects? Invalid text covers no pattern.
+
+    Exact: an empty token stands for each that no allowed pattern names. Only a wildcard matches it, and so matches all.
+    Beyond the longest allowed pattern all lengths of a `>` are alike; `*` and `*.>` cover it together.
+    """
+    if not _is_pattern(pattern):
+        return False
+    sets = [_fold(one).split(".") for one in ([allowed] if isinstance(allowed, str) else allowed) if _is_pattern(one)]
+    tokens = ["" if token in ("*", ">") else token for token in _fold(pattern).split(".")]
+    longest = max(map(len, sets), default=0) if pattern.endswith(">") else 0
+    while any(_takes(one, tokens) for one in sets):
+        if len(tokens) > longest:
+            return True
+        tokens.append("")
+    return False
+
+
 def hears(patterns: Iterable[Pattern], subject: Subject) -> bool:
     """Does one of these patterns match the subject? For a few patterns, each compared once; a tree is for many."""
     tokens = subject.split(".")
-    count = len(tokens)
-    for pattern in patterns:
-        if pattern == subject:
-            return True
-        wanted = pattern.split(".")
-        if wanted[-1] == ">":
-            del wanted[-1]
-            if len(wanted) >= count:
-                continue
-        elif len(wanted) != count:
-            continue
-        if all(one in ("*", other) for one, other in zip(wanted, tokens)):
-            return True
-    return False
+    return any(pattern == subject or _takes(pattern.split("."), tokens) for pattern in patterns)
 
 
 def route(asked: str, exec_name: str) -> Subject:
@@ -134,7 +139,7 @@ def worker_patterns(text: str, name: str = "") -> tuple[Pattern, ...]:
     words = [word for word in text.replace(",", " ").split(" ") if word] or ["job.assign.>"]
     # Checked before parsing, for a hello has room for 32 000 words, and again without duplicates.
     _refuse_too_many(len(words))
-    asked = [pattern for word in words for pattern in _widen(parse_pattern(word))]
+    asked = [pattern for word in words for pattern in word_patterns(parse_pattern(word))]
     own = _as_token(name)
     addresses = [_under_assign(f"{group}.{own}") for group in map(group_of, asked) if group and own]
     patterns = tuple(dict.fromkeys(asked + addresses))
@@ -380,6 +385,14 @@ def _agreeing(choices: dict[str, T], wanted: str) -> list[T]:
     return [choices[token] for token in (wanted, "*", ">") if token in choices]
 
 
+def _takes(pattern: list[str], tokens: list[str]) -> bool:
+    """Does the pattern match these tokens, of which an empty one equals no token of a pattern?"""
+    is_open = pattern[-1] == ">"
+    stem = pattern[:-1] if is_open else pattern
+    fits = len(tokens) > len(stem) if is_open else len(tokens) == len(stem)
+    return fits and all(one in ("*", other) for one, other in zip(stem, tokens))
+
+
 def _as_token(name: str) -> str:
     return _NOT_IN_A_NAME.sub("_", name).lower()
 
@@ -392,7 +405,7 @@ def _under_assign(tokens: str) -> Pattern:
     return Pattern(text)
 
 
-def _widen(pattern: Pattern) -> tuple[Pattern, ...]:
+def word_patterns(pattern: Pattern) -> tuple[Pattern, ...]:
     """A bare word is a group: the group itself and all below it. Other patterns stay as they are."""
     if "." in pattern or pattern in ("*", ">"):
         return (pattern,)

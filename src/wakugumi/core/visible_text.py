@@ -70,6 +70,11 @@ def is_plain_name(text: str) -> bool:
     return text.isprintable() and (text.isascii() or _UNSEEN.search(text) is None)
 
 
+def readable(text: str) -> str:
+    """`text` with each undecodable byte of a header (a lone surrogate) replaced."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
 def _is_plain(text: str) -> bool:
     """True for nearly all text, without a search."""
     return text.isascii() and text.isprintable()

@@ -36,6 +36,8 @@ LEADERS_PER_CLIENT_MAX: Final = 64
 CONNECT_DEADLINE_S: Final = 10.0
 """Time for one attempt to connect, and the default of `connect(connect_timeout_s=)`: the whole first wait of a Python
 client for any of its leaders."""
+ADDRESS_DELAY_S: Final = 0.25
+"""Time until the next address of a name is tried beside the one before (RFC 8305)."""
 COMMAND_CONNECT_S: Final = 2.0
 """The whole first wait of a `waku` command for any of its leaders: long enough for a leader that is just starting,
 short enough for a person with a typing error."""

@@ -8,6 +8,10 @@ from wakugumi.limits.units import KIB, MIB
 
 BLOB_NAMED_S: Final = 60.0
 """A blob that a peer has just named is not removed for this long: the job or result that needs it is on its way."""
+BLOB_BROUGHT_S: Final = 86_400.0
+"""A client may name content that it has brought for this long, as long as an unnamed blob is kept."""
+BLOBS_BROUGHT_MAX: Final = 200_000
+"""Blobs that clients with a sight of their own brought lately; older ones must come again. Some 200 bytes each."""
 BLOBS_ASKED_MAX: Final = 200_000
 """Blobs of jobs, results and caches of which some are still on their way: none of them is removed. Some 180 bytes each;
 beyond it the oldest may have to be put again."""
@@ -108,6 +112,8 @@ WANTS_OF_CACHES_MAX: Final = 8
 """Files of caches of unknown size that a worker asks for at once: they may all be large, and others pass."""
 FETCH_TRIES_MAX: Final = 20
 """Sources that are tried for one content before its jobs fail: some 70 s, with the pauses."""
+FETCH_AGAIN_FIRST_S: Final = 0.1
+"""Pause after the second try to fetch one content; the first is followed by another at once."""
 FETCH_AGAIN_MAX_S: Final = 5.0
 """Longest pause between two tries to fetch one content."""
 PARTIAL_TTL_S: Final = 86_400.0

@@ -40,6 +40,11 @@ NODE_AGAIN_S: Final = 0.2
 """Pause before a node whose answer was cut off is asked for the same job again."""
 NODE_RETRY_AFTER_MAX_S: Final = 60.0
 """Longest `Retry-After` of a node with a running job that is obeyed."""
+NODE_SENDS_MAX: Final = 2
+"""Requests with the input in one attempt. A node that does not know the job even then has lost it twice: the job may be
+what ends the node, so the attempt counts as lost."""
+NODE_REJOIN_S: Final = 1.0
+"""Time between two joins of a node whose connection the leader closes at once."""
 NODE_LEFT_MAX: Final = 1_000
 """Jobs that a lost node may still run, and is sent a cancel for when it is back. Beyond it, the oldest run in vain."""
 RUN_QUERY_BYTES_MAX: Final = 4 * KIB

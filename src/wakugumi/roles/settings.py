@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from wakugumi.adapters.net.address import Address, parse_address
+from wakugumi.core.access.local_rule import LocalMode
 from wakugumi.core.setting import Setting
 
 HOST: Final = "127.0.0.1"
@@ -23,7 +24,38 @@ ServerNames = Annotated[
 ]
 AllowOpen = Annotated[
     bool,
-    Setting("Listen wider than this machine: everyone who reaches the port may run programs.", only_flag=True),
+    Setting("No proof is needed: everyone who reaches the port may run programs.", only_flag=True),
+]
+Local = Annotated[
+    LocalMode,
+    Setting(
+        "Role of this user and of root on this machine, by the user id alone: admin, client, or none for a server "
+        "behind a relay or in a container, where strangers look like root.",
+    ),
+]
+LocalGroup = Annotated[
+    str, Setting("Group of this machine's users: its members may submit jobs from this machine without a key.")
+]
+TlsCert = Annotated[
+    str, Setting("PEM file with your own certificate for the port and its chain.", shown="one that is made here")
+]
+TlsKey = Annotated[str, Setting("PEM file with the key of --tls-cert.")]
+ClientCa = Annotated[
+    str,
+    Setting(
+        "PEM file with authorities of your own: callers over TLS must show a certificate that one of them signed, and "
+        "are known by its common name."
+    ),
+]
+AccessPath = Annotated[
+    Path | None,
+    Setting(
+        "File with keys, by the addresses that they are for.",
+        shown="~/.config/wakugumi/access.toml",
+        key="access",
+        not_in_file=True,
+        read=lambda text, _where: Path(text).expanduser().absolute(),
+    ),
 ]
 
 

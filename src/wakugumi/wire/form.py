@@ -55,6 +55,11 @@ class Multipart:
         self._delimiter = b"\r\n--" + boundary
         self._before: bytes | None = b"\r\n"
         """Bytes before the first delimiter. A line break is put before them, because the first delimiter needs none."""
+        self._head_at = 0
+        self._head: bytes | None = b""
+        """Delimiter and head of the first part, until it is whole; `_head_at` is where they begin in the body."""
+        self.content_at = 0
+        """Where the content of the first part begins in the body, once its head was received."""
 
     def feed(self, data: bytes) -> list[Event]:
         """Events of the next bytes. Raises Refused."""
@@ -67,7 +72,11 @@ class Multipart:
                     raise _bad(f"what stands before the first boundary is longer than {PART_HEAD_BYTES_MAX} bytes")
                 self._before = data
                 return []
-            data, self._before = data[begins + 2 :], None
+            data, self._before, self._head_at = data[begins + 2 :], None, begins
+        if self._head is not None:
+            self._head += data
+            if (ends := self._head.find(b"\r\n\r\n")) >= 0:
+                self.content_at, self._head = self._head_at + ends + 4, None
         try:
             return [_event(segment) for segment in self._parser.parse(data)] if data else []
         except MultipartError as error:

@@ -1,5 +1,6 @@
 """How do the lines of the line protocol look? (SPEC N1) One job per connection, with five lines of socket code.
 
+    AUTH <key>\\n                                              before a request: the caller's key, if the port wants one
     JOB <job> <file name> <size>\\n  and as many bytes          request
     OK <size>\\n  and as many bytes of ZIP                      the job ran, with these files
     BUSY retry=<seconds>\\n                                     not begun: retry, or use another node
@@ -15,11 +16,14 @@ from typing import Final, NamedTuple, TypeAlias
 
 from wakugumi.core.names import check_file_name
 from wakugumi.core.visible_text import visible
-from wakugumi.errors import PeerError, Refused
+from wakugumi.errors import ConfigError, PeerError, Refused
+from wakugumi.wire.access_line import Key, parse_key
 from wakugumi.wire.percent import percent_decoded, percent_encoded
 
 FIRST_BYTES: Final = b"JOB "
 """First bytes of the line protocol on a shared port: no HTTP method or frame begins like this."""
+FIRST_BYTES_AUTH: Final = b"AUTH "
+"""First bytes of a caller that shows its key."""
 KEPT: Final = "Waku-Kept"
 """Name of the time since which a node has kept an answer: in the comment of the ZIP, or in an HTTP header."""
 _HINT: Final = "say JOB <job> <file name, percent-encoded> <size in bytes>"
@@ -75,6 +79,22 @@ def read_job_line(line: bytes) -> JobLine:
 
 def write_job_line(job: str, file_name: str, size: int) -> bytes:
     return f"JOB {job} {percent_encoded(file_name)} {size}\n".encode()
+
+
+def read_auth_line(line: bytes) -> Key:
+    """Raises Refused, which does not quote the line."""
+    if not line.startswith(FIRST_BYTES_AUTH):
+        raise Refused("bad-request", "the line does not begin with AUTH", "say AUTH <name>:<digest>-<secret>")
+    try:
+        return parse_key(_text(line[len(FIRST_BYTES_AUTH) :]))
+    except UnicodeDecodeError:
+        raise Refused("bad-request", "the line is not UTF-8", "say AUTH <name>:<digest>-<secret>") from None
+    except ConfigError as error:
+        raise Refused("bad-request", str(error), error.hint) from None
+
+
+def write_auth_line(key: Key) -> bytes:
+    return f"AUTH {key.text}\n".encode()
 
 
 def write_ok(size: int) -> bytes:

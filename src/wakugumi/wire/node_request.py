@@ -20,6 +20,7 @@ from wakugumi.core.names import INPUT
 from wakugumi.core.requirements import Requirements
 from wakugumi.limits.node import RUN_QUERY_BYTES_MAX
 from wakugumi.wire.job_options import OPTIONS
+from wakugumi.wire.messages.envelope import json_of
 from wakugumi.wire.messages.job import JobRequest
 from wakugumi.wire.percent import percent_encoded
 from wakugumi.wire.untrusted_json import JsonReader, Unreadable
@@ -62,15 +63,21 @@ _AllFields: Final[type[_NodeQuery]] = msgspec.defstruct(  # type: ignore[assignm
 _query_reader: Final = JsonReader(_AllFields)
 
 
-def marked(wants: Requirements | None, payload: bytes, *, by_http: bool = False) -> Requirements | None:
-    """The requirements of a job, with whether it could be sent to a node. A job that names no program and is simple or
-    came by HTTP goes only to workers and nodes that have one for it."""
-    if by_http:
-        wants = msgspec.structs.replace(wants or _NOTHING, by_http=True)
+def marked(wants: Requirements | None, payload: bytes) -> Requirements | None:
+    """The requirements of a job by frames, with whether it could be sent to a node. A simple job that names no program
+    goes only to workers and nodes that have one for it."""
     try:
-        query = _query_reader.read(payload)
+        return _marked(wants, _query_reader.read(json_of(payload)), by_http=False)
     except Unreadable:
         return wants  # The worker will report that the request cannot be read.
+
+
+def marked_by_http(wants: Requirements | None, request: JobRequest) -> Requirements | None:
+    """As `marked`, for a job by HTTP, simple or not."""
+    return _marked(msgspec.structs.replace(wants or _NOTHING, by_http=True), request, by_http=True)
+
+
+def _marked(wants: Requirements | None, query: _NodeQuery | JobRequest, *, by_http: bool) -> Requirements | None:
     simple = not _why_not(query)
     unnamed = not query.exec_name and (simple or by_http)
     if query.env:
@@ -85,7 +92,7 @@ def marked(wants: Requirements | None, payload: bytes, *, by_http: bool = False)
 def why_not_simple(payload: bytes) -> str:
     """Why this job cannot be sent to a node; empty if it can, or if it cannot be read."""
     try:
-        return _why_not(_query_reader.read(payload))
+        return _why_not(_query_reader.read(json_of(payload)))
     except Unreadable:
         return ""
 
@@ -102,7 +109,7 @@ def run_query(request: JobRequest) -> str:
     return f"?{'&'.join(words)}" if words else ""
 
 
-def _why_not(query: _NodeQuery) -> str:
+def _why_not(query: _NodeQuery | JobRequest) -> str:
     files = query.files or ()
     if len(files) != 1:
         return f"it has {len(files)} files, and a node is sent one"
@@ -113,7 +120,8 @@ def _why_not(query: _NodeQuery) -> str:
     if query.broadcast_s:
         return "it is a broadcast"
     for name in _OTHERS:
-        if bytes(getattr(query, name)) not in _NOT_GIVEN:
+        value = getattr(query, name)
+        if bytes(value) not in _NOT_GIVEN if isinstance(value, msgspec.Raw) else value:
             return f"it has {name}"
     args: list[str] = query.args
     if query.exec_name:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from wakugumi.adapters.blobs.place import FolderPlace
-from wakugumi.adapters.blobs.store import CHUNK_BYTES, BlobStore, ref_of_bytes
+from wakugumi.adapters.blobs.store import CHUNK_BYTES, LINKED_MIN_BYTES, BlobStore, ref_of_bytes
 from wakugumi.errors import Refused
 from wakugumi.wire.messages.references import BlobRef
 
@@ -90,3 +90,14 @@ def test_an_exception_of_the_counter_ends_the_transfer_and_frees_it(tmp_path: Pa
         place.put(ref, a_file(tmp_path, b"stop"), stop)
     place.put(ref, tmp_path / "source")
     assert place.has(ref)
+
+
+def test_a_file_that_never_changes_is_linked(tmp_path: Path) -> None:
+    place, content = FolderPlace(tmp_path / "there"), bytes(LINKED_MIN_BYTES)
+    source, ref = a_file(tmp_path, content), ref_of_bytes(content)
+    place.link(ref, source)
+    assert not place.has(ref), "it is not verified yet"
+    place.put(ref, source)
+    assert source.samefile(place.store.path(ref.sha256))
+    place.link(ref, source)
+    assert list(place.store.begun()) == [], "it is there already"

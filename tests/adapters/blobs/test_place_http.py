@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -16,12 +17,13 @@ from tests.kit.hostile_answers import BODIES
 from tests.kit.http_peer import DEADLINE_S, a_door
 from tests.kit.scripted_http import says, scripted
 
-from wakugumi.adapters.blobs import http_pages, place_http
+from wakugumi.adapters.blobs import http_pages
 from wakugumi.adapters.blobs.open_place import open_place
 from wakugumi.adapters.blobs.place_http import HttpPlace
 from wakugumi.adapters.blobs.routes import blob_routes
-from wakugumi.adapters.blobs.store import BlobStore, Incoming, ref_of_bytes
+from wakugumi.adapters.blobs.store import LINKED_MIN_BYTES, BlobStore, Incoming, ref_of_bytes
 from wakugumi.adapters.blobs.tokens import make_token
+from wakugumi.adapters.http import paced_answer
 from wakugumi.errors import ConfigError, Lost, Refused
 from wakugumi.limits.units import MIB
 from wakugumi.wire.messages.references import BlobRef
@@ -98,6 +100,54 @@ async def test_a_put_goes_on_where_an_earlier_one_ended(store: BlobStore, source
     assert store.has(REF)
     assert sent[0] == MIB, "what is there already counts as done, at once"
     assert sum(sent) == len(CONTENT)
+
+
+LARGE = os.urandom(LINKED_MIN_BYTES)
+LARGE_REF = ref_of_bytes(LARGE)
+
+
+@pytest.mark.spec("C5")
+async def test_a_leader_on_this_machine_gets_a_link_and_verifies_it(store: BlobStore, tmp_path: Path) -> None:
+    (source := tmp_path / "source").write_bytes(LARGE)
+    sent: list[int] = []
+    async with serving(store) as url:
+        place = HttpPlace(url)
+        await asyncio.to_thread(place.link, LARGE_REF, source)
+        assert not store.has(LARGE_REF), "it is not verified yet"
+        await asyncio.to_thread(place.put, LARGE_REF, source, sent.append)
+        assert source.samefile(store.path(LARGE_REF.sha256))
+        assert sum(sent) == len(LARGE)
+        await asyncio.to_thread(place.link, LARGE_REF, source)
+        assert list(store.begun()) == [], "it is there already"
+        source.unlink()
+        source.write_bytes(LARGE[:-1] + b"!")
+        store.remove(LARGE_REF.sha256)
+        await asyncio.to_thread(place.link, LARGE_REF, source)
+        with pytest.raises(Refused) as refused:
+            await asyncio.to_thread(place.put, LARGE_REF, source)
+    assert refused.value.code == "bad-request"
+    assert not store.has(LARGE_REF)
+
+
+@pytest.mark.parametrize("why", ["another leader's folder", "afar", "with a token"])
+async def test_without_a_link_the_bytes_are_sent(
+    store: BlobStore, here: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    (source := tmp_path / "source").write_bytes(LARGE)
+    key = None
+    if why == "another leader's folder":
+        monkeypatch.setattr(http_pages, "quote", lambda _: str(here.incoming))
+    elif why == "afar":
+        monkeypatch.setattr(http_pages, "is_loopback", lambda _: False)
+    else:
+        key = "key"
+    async with serving(store, key=key) as url:
+        place = HttpPlace(url, make_token(key, LARGE_REF.sha256, time.time()) if key else "")
+        await asyncio.to_thread(place.link, LARGE_REF, source)
+        assert os.listdir(here.incoming) == os.listdir(store.incoming) == []
+        await asyncio.to_thread(place.put, LARGE_REF, source)
+    assert store.has(LARGE_REF)
+    assert not source.samefile(store.path(LARGE_REF.sha256))
 
 
 @pytest.mark.spec("C5")
@@ -269,7 +319,7 @@ def test_one_that_sends_nothing_for_long_is_slow(here: BlobStore) -> None:
 def test_one_that_sends_next_to_nothing_for_long_is_slow(
     here: BlobStore, monkeypatch: pytest.MonkeyPatch, length: str
 ) -> None:
-    monkeypatch.setattr(place_http, "BLOB_RECEIVED_MIN_S", 0.2)
+    monkeypatch.setattr(paced_answer, "BLOB_RECEIVED_MIN_S", 0.2)
     done = threading.Event()
 
     def drips(peer: socket.socket) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from wakugumi.adapters.blobs.store import BlobStore, is_sha256, ref_of_bytes, ref_of_file
+from wakugumi.adapters.blobs.store import LINKED_MIN_BYTES, BlobStore, is_sha256, link_into, ref_of_bytes, ref_of_file
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits.files import BLOB_RECENT_S
 from wakugumi.wire.messages.references import BlobRef
@@ -131,6 +131,78 @@ def test_a_link_in_the_place_of_an_upload_is_not_followed(store: BlobStore, tmp_
     with pytest.raises(Refused):
         store.begin(ref)
     assert victim.read_bytes() == b"precious"
+
+
+LARGE = os.urandom(LINKED_MIN_BYTES)
+
+
+@pytest.fixture
+def linked(store: BlobStore, tmp_path: Path) -> Path:
+    """A file that is an upload of the store."""
+    (source := tmp_path / "source").write_bytes(LARGE)
+    assert link_into(str(store.incoming), ref_of_bytes(LARGE), source) == store.scratch(ref_of_bytes(LARGE).sha256)
+    return source
+
+
+def test_a_linked_file_becomes_a_blob_without_a_copy(store: BlobStore, linked: Path) -> None:
+    incoming = store.begin(ref_of_bytes(LARGE))
+    assert incoming.at == len(LARGE)
+    incoming.finish()
+    assert linked.samefile(store.path(incoming.ref.sha256))
+    assert link_into(str(store.incoming), incoming.ref, linked) is not None
+    assert link_into(str(store.incoming), incoming.ref, linked) is None, "an upload has begun"
+
+
+def test_a_linked_file_with_other_content_is_refused_and_stays(store: BlobStore, tmp_path: Path) -> None:
+    (source := tmp_path / "source").write_bytes(LARGE[:-1] + b"!")
+    ref = ref_of_bytes(LARGE)
+    assert link_into(str(store.incoming), ref, source)
+    with pytest.raises(Refused, match="not what its SHA-256 says"):
+        store.begin(ref).finish()
+    assert source.stat().st_size == len(LARGE)
+    assert (os.listdir(store.incoming), store.has(ref)) == ([], False)
+
+
+@pytest.mark.parametrize("size", ["right", "too large", "too small"])
+def test_an_upload_that_begins_anew_leaves_a_linked_file_alone(
+    store: BlobStore, tmp_path: Path, linked: Path, size: str
+) -> None:
+    ref = ref_of_bytes(LARGE)
+    if size == "right":
+        incoming = store.begin(ref)
+        incoming.restart()
+    else:
+        (other := tmp_path / "other").write_bytes(LARGE + b"!" if size == "too large" else LARGE[:-1])
+        os.replace(other, linked)
+        os.unlink(store.scratch(ref.sha256))
+        os.link(linked, store.scratch(ref.sha256))
+        incoming = store.begin(ref)
+    before = linked.read_bytes()
+    assert incoming.at == 0
+    with pytest.raises(Refused, match="another writer"):
+        store.begin(ref)
+    incoming.write(LARGE)
+    incoming.finish()
+    assert linked.read_bytes() == before
+    assert not linked.samefile(store.path(ref.sha256))
+
+
+@pytest.mark.parametrize("why", ["small", "name", "rights", "gone", "a link"])
+def test_only_a_store_s_own_folder_gets_links(store: BlobStore, tmp_path: Path, why: str) -> None:
+    content = LARGE[1:] if why == "small" else LARGE
+    (source := tmp_path / "source").write_bytes(content)
+    folder = store.incoming
+    if why == "name":
+        (folder := tmp_path / "folder").mkdir(0o700)
+    elif why == "rights":
+        folder.chmod(0o750)
+    elif why == "gone":
+        folder.rmdir()
+    elif why == "a link":
+        folder.rename(tmp_path / "moved")
+        folder.symlink_to(tmp_path / "moved")
+    assert link_into(str(folder), ref_of_bytes(content), source) is None
+    assert why == "gone" or os.listdir(folder) == []
 
 
 def test_a_blob_that_is_removed_while_it_is_read_is_read_to_its_end(store: BlobStore) -> None:

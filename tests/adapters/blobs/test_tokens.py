@@ -7,7 +7,8 @@ import hmac
 
 import pytest
 
-from wakugumi.adapters.blobs.tokens import check_token, make_token
+from wakugumi.adapters.blobs.tokens import EVERYONE, check_token, make_token
+from wakugumi.core.access.identity import EMBEDDED
 from wakugumi.limits.files import TOKEN_S
 
 KEY, SHA, NOW = "c0ffee", "ab" * 32, 1_800_000_000.0
@@ -37,3 +38,8 @@ def test_one_that_would_hold_for_ever_is_none_though_it_is_signed() -> None:
     expiry = str(int(NOW + 100 * TOKEN_S))
     signature = hmac.new(KEY.encode(), f"{SHA}.{expiry}".encode(), hashlib.sha256).hexdigest()
     assert not check_token(KEY, SHA, f"{expiry}.{signature}", NOW)
+
+
+def test_everyone_may_read_everything_and_bringing_makes_no_difference() -> None:
+    EVERYONE.brings(EMBEDDED, "0" * 64)
+    assert EVERYONE.may_read(EMBEDDED, "1" * 64)

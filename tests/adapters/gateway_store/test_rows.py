@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from wakugumi.adapters.gateway_store.rows import COLUMNS, data_of, read_row, row_values
-from wakugumi.core.gateway.rows import DONE, FAILED, QUEUED, RUNNING, Content, GatewayJob
+from wakugumi.core.gateway.rows import DONE, FAILED, QUEUED, RUNNING, Content, GatewayJob, InputAt
 from wakugumi.core.ids import JobId
 
 FULL = GatewayJob(
@@ -19,7 +19,7 @@ FULL = GatewayJob(
     key="k",
     query="x=1",
     headers={"a": "b"},
-    body=Content(3, b"abc"),
+    body=Content(3, b"abc", "", InputAt(b"{}", 1, 2)),
     tries=2,
     status=200,
     head={"c": "d"},
@@ -28,6 +28,7 @@ FULL = GatewayJob(
     accepted_at=1.5,
     changed_at=2.5,
     request="digest",
+    client="ann",
 )
 
 
@@ -58,3 +59,31 @@ def test_the_number_of_a_state_is_part_of_the_file(state: str, number: int) -> N
 @pytest.mark.parametrize(("state", "size"), [(RUNNING, 3), (DONE, 9_000_000)])
 def test_the_body_of_an_open_job_and_the_answer_of_an_ended_one_are_counted(state: str, size: int) -> None:
     assert row_values(msgspec.structs.replace(FULL, state=state))[6] == size
+
+
+def test_rows_of_older_and_newer_gateways_are_read() -> None:
+    """Fields are told by their place: older gateways know fewer of them."""
+    *values, _, told = row_values(FULL)
+    fields = msgspec.msgpack.decode(told)  # type: ignore[arg-type]
+    older, newer = msgspec.msgpack.encode(fields[:-2]), msgspec.msgpack.encode([*fields, "more"])
+    assert read_row((*values, newer, b"abc", None)) == FULL  # type: ignore[arg-type]
+    no_place = msgspec.structs.replace(FULL, body=Content(3, b"abc"), client="http")
+    assert read_row((*values, older, b"abc", None)) == no_place  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("query", "headers", "client"),
+    [
+        ("client=a%2Eb&x=1", {"Waku-Client": "c"}, "a.b"),
+        ("x=1&client=a+b", {}, "a b"),
+        ("client=&x=1", {"Waku-Client": "c"}, "c"),
+        ("", {"Waku-Client": "c"}, "c"),
+        ("x=client", {}, "http"),
+    ],
+)
+def test_a_row_of_an_older_gateway_has_the_client_that_its_group_saw(
+    query: str, headers: dict[str, str], client: str
+) -> None:
+    *values, _, told = row_values(msgspec.structs.replace(FULL, query=query, headers=headers))
+    older = msgspec.msgpack.encode(msgspec.msgpack.decode(told)[:-1])  # type: ignore[arg-type]
+    assert read_row((*values, older, b"abc", None)).client == client  # type: ignore[arg-type]

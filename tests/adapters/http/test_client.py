@@ -3,53 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
+from tests.kit.http_calls import calling, lost, many, scripted
 from tests.kit.http_peer import DEADLINE_S, a_door
+from tests.kit.shown_keys import ShownKeys
+from tests.kit.tls_grid import TlsGrid
 
+from wakugumi.adapters.access.dialled import AccessSources
 from wakugumi.adapters.http import client as adapter
-from wakugumi.adapters.http.client import HttpClient
+from wakugumi.adapters.http.kept_connection import KeptConnection
 from wakugumi.adapters.http.page import HttpRequest, PageRoute, Reply, Stream
 from wakugumi.errors import Lost, Refused
 from wakugumi.limits.units import MIB
 
 pytestmark = pytest.mark.anyio
-
-Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-@asynccontextmanager
-async def calling() -> AsyncIterator[HttpClient]:
-    calls = HttpClient(connect_s=5)
-    try:
-        yield calls
-    finally:
-        await calls.close()
-
-
-@asynccontextmanager
-async def scripted(script: Script) -> AsyncIterator[str]:
-    """A server that does as the script says, and its URL."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await script(reader, writer)
-        finally:
-            writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-    finally:
-        server.close()
-
-
-async def many(size: int) -> AsyncIterator[bytes]:
-    for _ in range(size // MIB):
-        yield bytes(MIB)
 
 
 def some_pages() -> Sequence[PageRoute]:
@@ -109,21 +82,42 @@ async def test_one_connection_serves_many_calls() -> None:
         assert listener.http_port.connections == 1
 
 
+@pytest.mark.parametrize("size", [3, 300_000])
+async def test_an_answer_that_was_not_read_is_no_part_of_the_next_one(size: int) -> None:
+    async with a_role() as url, calling() as calls:
+        for _ in range(3):
+            async with calls.call("POST", f"{url}/echo", body=b"x" * size) as answer:
+                await asyncio.sleep(0.05)  # All that the transport takes has come.
+                assert answer.status == 201
+            async with calls.call("POST", f"{url}/echo", body=b"abc") as answer:
+                assert await answer.read(10) == b"abc"
+
+
+async def test_calls_that_failed_or_were_given_up_leave_nothing_behind() -> None:
+    async def silent(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    def alive() -> int:
+        return sum(isinstance(each, KeptConnection) for each in gc.get_objects())
+
+    async with scripted(silent) as url, calling() as calls:
+        before = alive()
+        for _ in range(5):
+            with pytest.raises(Lost):
+                await calls.send("GET", url, silence_s=0.01)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await calls.send("GET", url)
+        await asyncio.sleep(0.05)
+        gc.collect()
+        assert alive() <= before
+
+
 async def test_a_machine_that_vanishes_is_found_out_about(monkeypatch: pytest.MonkeyPatch) -> None:
     tuned: list[socket.socket] = []
     monkeypatch.setattr(adapter, "tune", tuned.append)
     async with a_role() as url, calling() as calls, calls.call("POST", f"{url}/echo", body=b"abc"):
         assert len(tuned) == 1
-
-
-async def lost(
-    calls: HttpClient, url: str, *, body: bytes | AsyncIterator[bytes] | None = None, silence_s: float = 5
-) -> str:
-    """How far it came, by the head or by the body."""
-    with pytest.raises(Lost) as caught:
-        async with asyncio.timeout(DEADLINE_S), calls.call("POST", url, body=body, silence_s=silence_s) as answer:
-            await answer.read(1000)
-    return caught.value.why
 
 
 async def test_who_is_not_there_was_never_reached() -> None:
@@ -202,3 +196,44 @@ async def test_where_an_answer_points_elsewhere_nobody_goes() -> None:
 
     async with scripted(elsewhere) as url, calling() as calls, calls.call("GET", url) as answer:
         assert (answer.status, answer.header("Location")) == (302, "http://127.0.0.1:1/")
+
+
+@pytest.mark.spec("O1")
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_server_with_an_entry_is_called_by_tls_and_gets_the_key(tmp_path: Path, scheme: str) -> None:
+    grid, guard = TlsGrid(tmp_path / "grid"), ShownKeys()
+    key = grid.key("gw-1")
+    async with a_door(some_pages, guard=guard, tls=grid.server()) as listener:
+        file = grid.write_access(tmp_path / "access" / "access.toml", grid.entry(listener.port, key))
+        calls = adapter.HttpClient(access=AccessSources(file))
+        for _ in range(2):
+            async with calls.call("POST", f"{scheme}://127.0.0.1:{listener.port}/echo", body=b"abc") as answer:
+                assert (answer.status, await answer.read(10)) == (201, b"abc")
+        await calls.close()
+    assert guard.keys == [key, key]
+
+
+@pytest.mark.spec("O1")
+@pytest.mark.parametrize("other", ["grid", "role", "plain"])
+async def test_a_server_that_does_not_prove_its_role_gets_no_key(tmp_path: Path, other: str) -> None:
+    grid, guard = TlsGrid(tmp_path / "grid"), ShownKeys()
+    key = grid.key()
+    tls = {"grid": TlsGrid(tmp_path / "other").server(), "role": grid.server("leader"), "plain": None}[other]
+    async with a_door(some_pages, guard=guard, tls=tls) as listener:
+        entry = grid.entry(listener.port, key, "node")
+        file = grid.write_access(tmp_path / "access" / "access.toml", entry)
+        calls = adapter.HttpClient(access=AccessSources(file), role="node")
+        with pytest.raises(Lost, match=r"is not believed|does not speak TLS") as raised:
+            await calls.send("POST", f"http://127.0.0.1:{listener.port}/echo", body=b"abc")
+        assert raised.value.why == "refused", "the request did not begin"
+        await calls.close()
+    assert guard.keys == []
+    assert key.secret not in str(raised.value)
+
+
+@pytest.mark.spec("O1")
+async def test_sources_that_cannot_be_used_are_told(tmp_path: Path) -> None:
+    calls = adapter.HttpClient(access=AccessSources(tmp_path / "missing"))
+    with pytest.raises(Lost, match="does not exist"):
+        await calls.send("GET", "http://127.0.0.1:1/")
+    await calls.close()

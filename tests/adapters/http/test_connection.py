@@ -16,6 +16,7 @@ from tests.kit.http_peer import DEADLINE_S, HttpPeer, a_door, ask
 from wakugumi.adapters.http import connection as web_connection
 from wakugumi.adapters.http.page import HttpRequest, PageRoute, Reply, Stream
 from wakugumi.adapters.port.port import HttpListener
+from wakugumi.core.connections import pace
 from wakugumi.errors import Refused
 from wakugumi.limits.http import BODY_RECEIVED_MIN_BYTES, HTTP_HEADERS_MAX, HTTP_LINE_BYTES_MAX
 from wakugumi.limits.units import KIB, MIB
@@ -180,7 +181,7 @@ def unread(port: int) -> socket.socket:
 
 @pytest.mark.parametrize("path", ["/large", "/stream"])
 async def test_who_does_not_read_an_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    monkeypatch.setattr(web_connection, "BODY_RECEIVED_MIN_S", 0.05)
+    monkeypatch.setattr(pace, "BODY_RECEIVED_MIN_S", 0.05)
     streaming = Streaming()
     async with listening(streaming) as listener:
         with unread(listener.port) as sock:
@@ -191,7 +192,7 @@ async def test_who_does_not_read_an_answer_is_cut_off(monkeypatch: pytest.Monkey
 
 
 async def test_who_asks_again_and_again_and_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web_connection, "BODY_RECEIVED_MIN_S", 0.05)
+    monkeypatch.setattr(pace, "BODY_RECEIVED_MIN_S", 0.05)
     async with listening() as listener:
         with unread(listener.port) as sock:
             sock.setblocking(False)
@@ -205,15 +206,15 @@ async def test_who_asks_again_and_again_and_reads_nothing_is_cut_off(monkeypatch
 
 async def test_who_reads_slowly_but_reads_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = 0
-    look = web_connection.Connection._look
+    look = pace.OutputPace.is_too_slow
 
-    def counted(self: web_connection.Connection, *before: int) -> None:
+    def counted(self: pace.OutputPace, unread: int, dropped: int) -> bool:
         nonlocal looks
         looks += 1
-        look(self, *before)
+        return look(self, unread, dropped)
 
-    monkeypatch.setattr(web_connection.Connection, "_look", counted)
-    monkeypatch.setattr(web_connection, "BODY_RECEIVED_MIN_S", 0.3)
+    monkeypatch.setattr(pace.OutputPace, "is_too_slow", counted)
+    monkeypatch.setattr(pace, "BODY_RECEIVED_MIN_S", 0.3)
     async with listening() as listener, HttpPeer(listener.port) as peer:
         await peer.head("GET", "/large")
         head = await peer.reader.readuntil(b"\r\n\r\n")

@@ -12,9 +12,10 @@ import pytest
 from tests.kit.eventually import eventually
 from tests.kit.http_peer import DEADLINE_S, HttpPeer, a_door, ask
 
-from wakugumi.adapters.http import connection, request
+from wakugumi.adapters.http import connection
 from wakugumi.adapters.http.page import HttpRefusal, HttpRequest, PageRoute, Reply, Stream
 from wakugumi.adapters.port.port import HttpListener
+from wakugumi.core.connections import pace
 from wakugumi.errors import Lost, PeerError, Refused
 from wakugumi.limits.units import MIB
 
@@ -168,7 +169,7 @@ async def test_broken_chunks_are_a_problem() -> None:
 
 
 async def test_who_stops_in_the_midst_of_its_body_is_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request, "BODY_RECEIVED_MIN_S", 0.05)
+    monkeypatch.setattr(pace, "BODY_RECEIVED_MIN_S", 0.05)
     monkeypatch.setattr(connection, "LINGER_S", 0.05)
     async with page(size_of_body) as listener, HttpPeer(listener.port) as peer:
         await peer.head("POST", "/page", "Content-Length: 10")

@@ -12,6 +12,7 @@ import pytest
 
 from wakugumi.adapters.http.page import HttpRefusal
 from wakugumi.adapters.http.upload import Received, receive_file
+from wakugumi.adapters.spool import Spools
 from wakugumi.errors import Lost, Refused
 from wakugumi.limits.http import FORM_BYTES_MAX
 from wakugumi.limits.units import MIB
@@ -63,7 +64,11 @@ def left_in(folder: Path) -> list[Path]:
 
 
 async def receive(visit: AVisit, folder: Path) -> Received:
-    return await receive_file(visit, folder, bytes_max=4 * MIB, inline_max=1000)
+    spools = Spools(folder, memory_max=1000)
+    try:
+        return await receive_file(visit, spools, 4 * MIB)
+    finally:
+        spools.close()
 
 
 async def test_a_small_file_stays_in_memory(tmp_path: Path) -> None:
@@ -134,6 +139,9 @@ async def test_a_cancelled_upload_leaves_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_disk_that_does_not_take_it_is_told(tmp_path: Path) -> None:
+    spools = Spools(tmp_path / "missing", memory_max=1000)
+    spools.folder.rmdir()
     with pytest.raises(Refused) as caught:
-        await receive(AVisit(cut(form(CONTENT))), tmp_path / "missing")
+        await receive_file(AVisit(cut(form(CONTENT))), spools, 4 * MIB)
     assert caught.value.code == "worker-error"
+    spools.close()

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import zipfile
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
 from tests.kit.job_directories import archive_of, copied_in, listed, result_of, seal
+from tests.kit.swapper import Swapper
 
-from wakugumi.adapters.jobdir.directory import SMALL_BYTES, SMALL_FILES
+from wakugumi.adapters.jobdir.directory import SMALL_BYTES, SMALL_FILES, JobDir
 from wakugumi.adapters.jobdir.done_record import DONE
 from wakugumi.adapters.jobdir.folder import JobsFolder
 from wakugumi.adapters.jobdir.large_parts import ARCHIVE
-from wakugumi.adapters.zip.write_memory import TooBig
+from wakugumi.adapters.zip.write import TooBig
 from wakugumi.errors import Refused
 from wakugumi.limits.units import MIB
 from wakugumi.wire.messages.job import InputFile, read_result
@@ -53,6 +56,22 @@ def test_a_program_is_copied_in_with_its_run_bit_and_is_no_output(jobs: JobsFold
     assert subprocess.run([where]).returncode == 0
     assert where == f"{directory.path}/true"
     assert read_result(UUID(job).bytes_le, seal(directory, job)).output_archive is None  # type: ignore[arg-type]
+
+
+def test_texts_are_packed_behind_files_and_never_alone(jobs: JobsFolder, job: str) -> None:
+    directory = jobs.make(job)
+    directory.place([])
+    texts = {"stdout.txt": b"said"}
+    directory.reopen()
+    assert directory.pack(4_000, texts) is None, "the result has them, and an archive is one more file on the disk"
+    other = jobs.make(str(uuid4()))
+    other.place([])
+    Path(other.path, "made").write_bytes(b"file")
+    other.reopen()
+    packed = other.pack(4_000, texts)
+    assert packed is not None
+    assert zipfile.ZipFile(BytesIO(packed)).namelist() == ["made", "stdout.txt"]
+    other.close()
 
 
 def test_a_program_that_is_copied_in_does_not_replace_an_input(jobs: JobsFolder, job: str) -> None:
@@ -208,6 +227,27 @@ def test_a_thousand_small_files_come_back_and_are_gone(jobs: JobsFolder, job: st
     assert listed(directory) == [DONE, ARCHIVE]
 
 
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_large_file_is_used_up_only_if_the_result_cannot_be_too_big(
+    jobs: JobsFolder, job: str, monkeypatch: pytest.MonkeyPatch, fits: bool
+) -> None:
+    monkeypatch.setattr("wakugumi.adapters.zip.write.USED_UP_BYTES", 8 * MIB)
+    directory = jobs.make(job)
+    content = os.urandom(10 * MIB)
+    (first := Path(directory.path, "a")).write_bytes(content)
+    Path(directory.path, "b").write_bytes(b"b")
+    directory.reopen()
+    if fits:
+        directory.pack_large(10 * MIB + 1, lambda: None)
+        assert directory.packed()[: 10 * MIB + 100].count(content) == 1
+        assert first.stat().st_blocks * 512 < 5 * MIB
+    else:
+        with pytest.raises(TooBig):
+            directory.pack_large(10 * MIB, lambda: None)
+        assert first.read_bytes() == content
+    directory.close()
+
+
 def test_what_does_not_fit_stays_where_it_is_with_stdout_and_stderr(jobs: JobsFolder, job: str) -> None:
     directory = jobs.make(job)
     Path(directory.path, "big").write_bytes(os.urandom(5_000))
@@ -226,3 +266,69 @@ def test_what_does_not_fit_stays_where_it_is_with_stdout_and_stderr(jobs: JobsFo
     assert Path(directory.path, ".stdout").read_text() == "out"
     assert Path(directory.path, ".stderr").read_text() == "err"
     assert jobs.load(job) == payload
+
+
+VICTIMS = (DONE, ARCHIVE, ".stdout", ".stderr", "in", "sub/in", "made")
+
+
+def swapped(jobs: JobsFolder, job: str, tmp_path: Path, work: Callable[[JobDir], None]) -> None:
+    """Do this with a job's directory while a link to a folder outside replaces it again and again."""
+    outside = tmp_path / "outside"
+    outside.mkdir(0o755)
+    for name in VICTIMS:
+        (outside / name).parent.mkdir(exist_ok=True)
+        (outside / name).write_bytes(b"mine")
+    with Swapper(Path(jobs.path, job), outside) as swapper:
+        for _ in range(500):
+            with contextlib.suppress(Refused):
+                directory = jobs.make(job)
+                with contextlib.closing(directory), contextlib.suppress(Refused):
+                    work(directory)
+            assert {path.name for path in outside.iterdir()} == {Path(name).parts[0] for name in VICTIMS}
+            assert all((outside / name).read_bytes() == b"mine" for name in VICTIMS)
+            assert outside.stat().st_mode & 0o777 == 0o755
+    assert swapper.swaps
+
+
+@pytest.mark.spec("W5")
+def test_no_input_is_written_elsewhere_while_a_link_replaces_the_directory(
+    jobs: JobsFolder, job: str, tmp_path: Path
+) -> None:
+    inputs = [InputFile("in", content=b"x"), InputFile("sub/in", content=b"x"), InputFile("new/in", content=b"x")]
+    swapped(jobs, job, tmp_path, lambda directory: directory.place(inputs))
+
+
+@pytest.mark.spec("W5")
+def test_no_result_is_read_or_written_elsewhere_while_a_link_replaces_the_directory(
+    jobs: JobsFolder, job: str, tmp_path: Path
+) -> None:
+    packed: list[bytes] = []
+
+    def work(directory: JobDir) -> None:
+        directory.reopen()
+        directory.pack_large(MIB, lambda: None)
+        packed.append(directory.packed())
+        ref = directory.pack_large(MIB, lambda: None)
+        directory.seal(result_of(job), b"{}", ref)
+
+    swapped(jobs, job, tmp_path, work)
+    assert packed
+    assert not [data for data in packed if b"mine" in data]
+
+
+@pytest.mark.spec("W5")
+def test_a_kept_result_is_looked_for_and_removed_in_its_own_directory_alone(
+    jobs: JobsFolder, job: str, tmp_path: Path
+) -> None:
+    loaded: list[object] = []
+
+    def work(directory: JobDir) -> None:
+        directory.reopen()
+        directory.mark(b"{}")
+        for _ in range(20):
+            loaded.append(jobs.load(job))
+            jobs.unmark(job)
+            jobs.remove(job)
+
+    swapped(jobs, job, tmp_path, work)
+    assert b"mine" not in loaded

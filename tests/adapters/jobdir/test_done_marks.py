@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from wakugumi.adapters.files import READ_FOLDER, Closing
 from wakugumi.adapters.jobdir import done_marks as module
 from wakugumi.adapters.jobdir.done_marks import LINE_BYTES_MAX, PAGE_BYTES_MAX, DoneMarks, read_entry
 
@@ -21,11 +22,13 @@ class Jobs:
     def put(self, content: bytes, job: str = "") -> str:
         job = job or str(uuid4())
         (self.folder / job).mkdir(exist_ok=True)
-        self.ledger.put(job, content, f"{self.folder}/{job}/.done")
+        with Closing(os.open(self.folder / job, READ_FOLDER)) as folder:
+            self.ledger.put(job, content, ".done", folder)
         return job
 
     def read(self, job: str) -> bytes | None:
-        return read_entry(job, f"{self.folder}/{job}/.done")
+        with Closing(os.open(self.folder / job, READ_FOLDER)) as folder:
+            return read_entry(job, ".done", folder)
 
     def inode(self, job: str) -> int:
         return (self.folder / job / ".done").stat().st_ino

@@ -39,9 +39,10 @@ def test_a_part_that_is_gone_or_has_another_size_is_an_error(tmp_path: Path) -> 
 def test_a_copy_is_hashed_on_its_way_and_never_replaces_a_file(tmp_path: Path) -> None:
     (tmp_path / "source").write_bytes(b"said")
     source = os.open(tmp_path / "source", os.O_RDONLY)
-    path = tmp_path / "copy"
-    assert copy_hashed(source, b" and noted", str(path)) == ref_of_bytes(b"said and noted")
-    assert path.read_bytes() == b"said and noted"
+    folder = os.open(tmp_path, os.O_RDONLY)
+    assert copy_hashed(source, b" and noted", "copy", folder) == ref_of_bytes(b"said and noted")
+    assert (tmp_path / "copy").read_bytes() == b"said and noted"
     with pytest.raises(FileExistsError):
-        copy_hashed(source, b"", str(path))
+        copy_hashed(source, b"", "copy", folder)
     os.close(source)
+    os.close(folder)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from tests.kit.tls_grid import TlsGrid
 
 from wakugumi.adapters.lines.client import send_job
 from wakugumi.adapters.net.address import Address
@@ -139,3 +140,29 @@ def test_files_of_this_machine_are_told_apart_from_the_nodes(tmp_path: Path) -> 
 
     with pytest.raises(ConfigError, match="cannot be read"):
         asyncio.run(unread())
+
+
+@pytest.mark.spec("O1")
+def test_a_key_goes_before_the_job_to_a_node_that_proves_who_it_is(tmp_path: Path) -> None:
+    grid = TlsGrid(tmp_path / "grid")
+    key, received = grid.key(), list[bytes]()
+    (tmp_path / "in.txt").write_bytes(INPUT)
+
+    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.extend([await reader.readuntil(b"\n"), await reader.readuntil(b"\n")])
+        writer.write(write_busy(3))
+        writer.close()
+
+    async def send(role: str) -> Answer:
+        async with await asyncio.start_server(answers, "127.0.0.1", 0, ssl=grid.server(role)) as server:
+            port = server.sockets[0].getsockname()[1]
+            entry = grid.entry(port, key, "node")
+            files = tmp_path / "in.txt", "in.txt", tmp_path / "out.zip"
+            return await send_job(Address("127.0.0.1", port), "night-7", *files, access=entry)
+
+    assert asyncio.run(send("node")) == Busy(3)
+    assert received == [f"AUTH {key.text}\n".encode(), b"JOB night-7 in.txt 5\n"]
+    received.clear()
+    with pytest.raises(Lost, match="is not believed"):
+        asyncio.run(send("worker"))
+    assert received == []

@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 import pytest
 from tests.kit.eventually import eventually
+from tests.kit.guards import OpenGuard
 from tests.kit.some_routes import echo
 
 from wakugumi.adapters.http.page import HttpRequest, Page, PageRoute, Reply
-from wakugumi.adapters.lines import server as module
 from wakugumi.adapters.lines.server import LineServer, listen_lines
 from wakugumi.adapters.port import port as web
 from wakugumi.adapters.port.port import listen_http
+from wakugumi.core.connections import line_connection, pace
 from wakugumi.limits.http import LINE_BYTES_MAX
 from wakugumi.limits.units import MIB
 from wakugumi.limits.wire import CONNECTIONS_MAX
@@ -41,10 +42,10 @@ async def a_port(*, with_http: bool = False, connections_max: int = CONNECTIONS_
         return Reply(body=b"hello")
 
     page: Page = hello
-    lines = LineServer(echo, connections_max=connections_max)
+    lines = LineServer(echo, OpenGuard(), connections_max=connections_max)
     if with_http:
         routes = [lambda: [PageRoute("GET", "/hello", page)]]
-        http = await listen_http("127.0.0.1", 0, routes, lines=lines)
+        http = await listen_http("127.0.0.1", 0, routes, OpenGuard(), lines=lines)
         try:
             yield APort(http.port, lines)
         finally:
@@ -135,13 +136,13 @@ async def test_who_says_nothing_to_a_port_of_both_is_cut_off(monkeypatch: pytest
 
 
 async def test_who_says_nothing_is_told_and_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "HELLO_DEADLINE_S", 0.05)
+    monkeypatch.setattr(line_connection, "HELLO_DEADLINE_S", 0.05)
     async with a_port() as at:
         assert (await say(at.port, b"JO")).startswith(b"ERR too-slow: ")
 
 
 async def test_who_sends_next_to_nothing_is_told_and_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BODY_RECEIVED_MIN_S", 0.05)
+    monkeypatch.setattr(pace, "BODY_RECEIVED_MIN_S", 0.05)
     async with a_port() as at:
         assert (await say(at.port, b"JOB x a 100\nx")).startswith(b"ERR too-slow: ")
 

@@ -404,3 +404,42 @@ async def test_a_trace_tells_what_was_heard_kept_and_done(caplog: pytest.LogCapt
     assert signs == ["echo < 'keep", "echo = 'keep", "echo > 'keep"]
     assert all(len(record.getMessage()) < 300 for record in caplog.records)
     drive.close()
+
+
+async def test_an_event_can_be_handled_at_once_but_never_while_the_machine_is_at_work() -> None:
+    echo, done = Echo(), list[str]()
+
+    def perform(effects: Sequence[str]) -> None:
+        done.extend(effects)
+        if "one" in effects:
+            drive.post_now("two")
+            assert done == ["zero", "one"]
+
+    drive: Drive[str, str, str] = Drive(echo, perform, name="echo")
+    drive.post("zero")
+    drive.post_now("one")
+    assert echo.batches == [["zero", "one"]]
+    await asyncio.sleep(0)
+    assert echo.batches == [["zero", "one"], ["two"]]
+    drive.close()
+    drive.post_now("three")
+    assert done == ["zero", "one", "two"]
+
+
+async def test_events_that_performing_posts_are_handled_in_the_same_turn_up_to_so_many_rounds() -> None:
+    machine = Echo()
+
+    def perform(effects: Sequence[str]) -> None:
+        for effect in effects:
+            if len(effect) < 6:
+                drive.post(effect + "!")
+
+    drive = Drive(machine, perform, name="echo", rounds=3)
+    drive.post_now("a")
+    assert machine.batches == [["a"], ["a!"], ["a!!"]]
+    await turn()
+    assert machine.batches[3:] == [["a!!!"], ["a!!!!"], ["a!!!!!"]]
+    drive.post("other")
+    await turn()
+    assert machine.batches[6:] == [["other"], ["other!"]]
+    drive.close()

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
+from collections.abc import Iterator
 
 import pytest
 
-from wakugumi.adapters.loop.event_loop import new_loop, run
+from wakugumi.adapters.loop.event_loop import GARBAGE, new_loop, run
+
+
+@pytest.fixture(autouse=True)
+def _garbage() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
 
 
 async def _loop() -> asyncio.AbstractEventLoop:
@@ -27,3 +36,10 @@ def test_without_uvloop_a_process_has_a_plain_loop(monkeypatch: pytest.MonkeyPat
     assert isinstance(loop, asyncio.SelectorEventLoop)
     loop.close()
     assert isinstance(run(_loop()), asyncio.SelectorEventLoop)
+
+
+def test_a_process_looks_for_garbage_seldom() -> None:
+    async def threshold() -> tuple[int, int, int]:
+        return gc.get_threshold()
+
+    assert run(threshold()) == GARBAGE

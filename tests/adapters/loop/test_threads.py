@@ -11,7 +11,7 @@ import pytest
 from tests.kit.processes import no_new_thread
 
 from wakugumi.adapters.loop.tasks import Tasks
-from wakugumi.adapters.loop.threads import beside, is_no_thread, started_pool
+from wakugumi.adapters.loop.threads import begin, beside, ended, is_no_thread, started_pool
 
 pytestmark = pytest.mark.anyio
 
@@ -23,11 +23,11 @@ async def test_it_gives_what_the_work_gives_or_raises() -> None:
 
 
 async def test_cancelled_it_leaves_the_thread_to_itself_and_the_loop_goes_on() -> None:
-    go_on, ended = threading.Event(), threading.Event()
+    go_on, is_over = threading.Event(), threading.Event()
 
     def work() -> None:
         assert go_on.wait(20)
-        ended.set()
+        is_over.set()
 
     task = Tasks().start(beside(work, "slow"), name="slow")
     await asyncio.sleep(0)
@@ -35,7 +35,22 @@ async def test_cancelled_it_leaves_the_thread_to_itself_and_the_loop_goes_on() -
     with pytest.raises(asyncio.CancelledError):
         await task
     go_on.set()
-    assert await beside(lambda: ended.wait(20), "looks")
+    assert await beside(lambda: is_over.wait(20), "looks")
+
+
+async def test_the_end_of_work_is_awaited_however_often_the_call_is_cancelled() -> None:
+    go_on, done = threading.Event(), list[int]()
+    task = Tasks().start(ended(begin(lambda: done.append(go_on.wait(20)), "slow")), name="slow")
+    for _ in range(3):
+        await asyncio.sleep(0)
+        task.cancel()
+    assert not task.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert done == [True]
+    with pytest.raises(ZeroDivisionError):
+        await ended(begin(lambda: 1 // 0, "mine"))
 
 
 def test_a_program_ends_though_a_thread_has_not() -> None:

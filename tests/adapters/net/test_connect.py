@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
+import time
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from tests.kit.link_owner import Owner
+from tests.kit.scripted_leader import scripted
+from tests.kit.tls_grid import DAY_S, TlsGrid, TlsLeader
 
 from wakugumi.adapters.net import connect
 from wakugumi.adapters.net.address import Address
@@ -35,6 +41,65 @@ async def test_dial_gives_a_trusted_link() -> None:
     assert link.peer == f"127.0.0.1:{bound_port(server)}"
     link.close()
     await accepted.until(lambda: accepted.lost)
+    server.close()
+
+
+@pytest.mark.spec("O1")
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_with_an_entry_the_server_must_be_of_the_grid_and_of_the_role(tmp_path: Path, host: str) -> None:
+    grid, other = TlsGrid(tmp_path / "a"), TlsGrid(tmp_path / "b")
+    old = grid.server(now=time.time() - 100 * DAY_S)
+    for tls, why in (
+        (grid.server(), ""),
+        (other.server(), "is not believed: unable to get local issuer certificate"),
+        (grid.server("worker"), "is not believed: Hostname mismatch"),
+        (old, "is not believed: certificate has expired"),
+    ):
+        async with scripted(TlsLeader(tls, b"")) as leader:
+            assert isinstance(leader, TlsLeader)
+            owner = Owner()
+            dialled = dial(Address(host, leader.port), owner, grid.entry(leader.port, None))
+            if why:
+                with pytest.raises(Lost, match=f"the server at {host}:{leader.port} {why}"):
+                    await dialled
+                assert (owner.opened, leader.received) == (0, b"")
+            else:
+                link = await dialled
+                link.send(encode(fr.HELLO_CLIENT, subject="a"))
+                await leader.peer()
+                link.abort()
+
+
+@pytest.mark.spec("O1")
+async def test_a_plain_server_is_told_from_one_that_speaks_tls(tmp_path: Path) -> None:
+    grid = TlsGrid(tmp_path)
+
+    async def closes(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    async def talks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        with closing(writer):
+            await writer.drain()
+
+    for serve in (closes, talks):
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = bound_port(server)
+        with pytest.raises(Lost, match=f"the server at 127.0.0.1:{port} does not speak TLS: "):
+            await dial(Address("127.0.0.1", port), Owner(), grid.entry(port, None))
+        server.close()
+
+
+@pytest.mark.spec("O1")
+async def test_a_server_that_never_ends_the_handshake_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    grid, came = TlsGrid(tmp_path), list[asyncio.StreamWriter]()
+    monkeypatch.setattr(connect, "CONNECT_DEADLINE_S", 0.2)
+    server = await asyncio.start_server(lambda _reader, writer: came.append(writer), "127.0.0.1", 0)
+    port = bound_port(server)
+    with pytest.raises(Lost, match="did not answer within"):
+        await dial(Address("127.0.0.1", port), Owner(), grid.entry(port, None))
+    came[0].transport.abort()
     server.close()
 
 

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 from tests.kit.eventually import eventually
+from tests.kit.guards import OpenGuard
 from tests.kit.http_peer import HttpPeer, ask
 from tests.kit.link_owner import Owner
 from tests.kit.some_routes import echo, some_routes
@@ -70,11 +71,11 @@ class Ports:
 @asynccontextmanager
 async def all_ports() -> AsyncIterator[Ports]:
     ports = Ports()
-    door = HttpPort([some_routes])
+    door = HttpPort([some_routes], OpenGuard())
     leader = await listen("127.0.0.1", 0, ports.new_owner, door.at)
-    node = await listen_http("127.0.0.1", 0, [some_routes], lines=LineServer(echo))
-    http = await listen_http("127.0.0.1", 0, [some_routes])
-    lines = await listen_lines("127.0.0.1", 0, LineServer(echo))
+    node = await listen_http("127.0.0.1", 0, [some_routes], OpenGuard(), lines=LineServer(echo, OpenGuard()))
+    http = await listen_http("127.0.0.1", 0, [some_routes], OpenGuard())
+    lines = await listen_lines("127.0.0.1", 0, LineServer(echo, OpenGuard()))
     ports.by_kind = {"leader": bound_port(leader), "node": node.port, "http": http.port, "lines": lines.port}
     try:
         yield ports
@@ -338,7 +339,7 @@ async def test_the_gate_forgets_a_half_head_when_the_idle_timer_has_cut_it_off(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     strangers = gate().strangers
-    door = HttpPort([some_routes], idle_s=0.3)
+    door = HttpPort([some_routes], OpenGuard(), idle_s=0.3)
     leader = await listen("127.0.0.1", 0, Trusting, door.at)
     async with HttpPeer(bound_port(leader)) as peer:
         assert (await peer.ask("GET", "/hello")).status == 200

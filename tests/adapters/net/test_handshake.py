@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 import pytest
 from tests.kit.certificates import Certificates, make_certificates
 from tests.kit.eventually import eventually
+from tests.kit.guards import OpenGuard
 from tests.kit.http_peer import HttpPeer
 from tests.kit.some_routes import echo, some_routes
 
@@ -45,9 +46,11 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 @asynccontextmanager
 async def all_ports(certs: Certificates) -> AsyncIterator[dict[str, int]]:
     tls = server_context(certs.server_cert, certs.server_key)
-    http = await listen_http("127.0.0.1", 0, [some_routes], tls=tls)
-    both = await listen_http("127.0.0.1", 0, [some_routes], tls=tls, lines=LineServer(echo))
-    lines = await listen_lines("127.0.0.1", 0, LineServer(echo), tls)
+    http = await listen_http("127.0.0.1", 0, [some_routes], OpenGuard(), tls=lambda: tls)
+    both = await listen_http(
+        "127.0.0.1", 0, [some_routes], OpenGuard(), tls=lambda: tls, lines=LineServer(echo, OpenGuard())
+    )
+    lines = await listen_lines("127.0.0.1", 0, LineServer(echo, OpenGuard()), lambda: tls)
     try:
         yield {"http": http.port, "both": both.port, "lines": lines.port}
     finally:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import socket
+import ssl
 import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from tests.kit.eventually import eventually
+from tests.kit.guards import OpenGuard
 from tests.kit.http_peer import DEADLINE_S, HttpPeer, a_door, ask
 from tests.kit.link_owner import Owner
 from tests.kit.some_routes import some_routes
+from tests.kit.tls_grid import TlsGrid
 
 from wakugumi.adapters.http.page import HttpRequest, PageRoute, Reply
 from wakugumi.adapters.net.connect import bound_port, listen
@@ -37,7 +42,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]
 async def both(**options: float) -> AsyncIterator[tuple[Owner, HttpPort, int]]:
     """A port that speaks frames and HTTP."""
     owner = Owner()
-    door = HttpPort([some_routes], **options)  # type: ignore[arg-type]
+    door = HttpPort([some_routes], OpenGuard(), **options)  # type: ignore[arg-type]
     server = await listen("127.0.0.1", 0, lambda: owner, door.at)
     try:
         yield owner, door, bound_port(server)
@@ -275,6 +280,7 @@ async def test_who_waits_too_long_for_the_server_is_told_so_and_the_next_one_is_
 
 WITHOUT_FILES = """
 import asyncio, os, resource
+from tests.kit.guards import OpenGuard
 from wakugumi.adapters.http.page import PageRoute, Reply
 from wakugumi.adapters.port.port import listen_http
 
@@ -291,7 +297,7 @@ async def take_all(taken):
 
 async def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
-    listener = await listen_http("127.0.0.1", 0, [lambda: [PageRoute("GET", "/", hello)]])
+    listener = await listen_http("127.0.0.1", 0, [lambda: [PageRoute("GET", "/", hello)]], OpenGuard())
     for turn in range(3):
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         while not listener.http_port.connections:
@@ -326,3 +332,46 @@ def test_the_server_is_not_imported_before_somebody_asks() -> None:
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert said.stdout == "[]\n", said.stderr
+
+
+@pytest.mark.spec("N5", "O1")
+async def test_records_of_tls_that_arrive_together_are_read_in_their_order(tmp_path: Path) -> None:
+    """The buffer of a port is shared: a part that is not read would be bytes of another connection."""
+    grid = TlsGrid(tmp_path)
+    parts = [b"POST /echo HTTP/1.1\r\nHost: localhost\r\n", b"Content-Length: 12000\r\n\r\n", b"a" * 6000, b"b" * 6000]
+
+    async def echo(visit: HttpRequest) -> Reply:
+        return Reply(200, b"".join([piece async for piece in visit.pieces()]))
+
+    def talk(port: int) -> bytes:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cadata=grid.ca.certificate.decode())
+        into, out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = context.wrap_bio(into, out, server_hostname="leader.wakugumi")
+        with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as sock:
+
+            def until(step: Callable[[], bytes | int | None]) -> bytes | int | None:
+                while True:
+                    try:
+                        done = step()
+                    except ssl.SSLWantReadError:
+                        done = b""
+                    if data := out.read():
+                        sock.sendall(data)
+                    if done != b"":
+                        return done
+                    into.write(sock.recv(65536))
+
+            until(client.do_handshake)
+            for part in parts:
+                client.write(part)
+            sock.sendall(out.read())  # All records in one go.
+            answer = b""
+            while not answer.endswith(b"b") and b" 400 " not in answer:
+                answer += until(lambda: client.read(65536))  # type: ignore[operator]
+            return answer
+
+    async with a_door(lambda: [PageRoute("POST", "/echo", echo)], tls=grid.server()) as listener:
+        for _ in range(3):
+            answer = await asyncio.to_thread(talk, listener.port)
+            assert answer.endswith(b"\r\n\r\n" + b"a" * 6000 + b"b" * 6000)

@@ -63,3 +63,40 @@ def test_what_a_hidden_process_was_started_with_is_closed_and_a_program_of_its_i
         with pytest.raises(PermissionError):
             Path(f"/proc/{hidden.pid}/environ").read_bytes()
         hidden.stdin.write(b"\n")
+
+
+TELLS = """
+import os, sys
+from pathlib import Path
+from wakugumi.adapters.programs.linux import hide_from_programs
+hide_from_programs()
+if os.fork() == 0:
+    print(Path("/proc/self/cmdline").read_text().split("\\0")[3:-1], flush=True)
+    print(sys.argv[1:], flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.spec("O1")
+def test_a_key_in_an_address_is_not_in_the_list_of_processes() -> None:
+    words = [
+        "waku://k7-Xr/9@no",
+        "waku://k7-Xr9Q@10.0.0.5:5000",
+        "--group=a=https://me:word@h:1",
+        "me@host",
+        f"me:{'a' * 32}-{'b' * 52}@h",
+        "tcp://h:1",
+    ]
+    done = subprocess.run([sys.executable, "-c", TELLS, *words], capture_output=True, text=True, check=True)
+    shown, own = done.stdout.splitlines()
+    hidden = [
+        "waku://k7-Xr/9@no",
+        "waku://*******@10.0.0.5:5000",
+        "--group=a=https://*******@h:1",
+        "me@host",
+        f"me:{'*' * 85}@h",
+        "tcp://h:1",
+    ]
+    assert shown == str(hidden)
+    assert own == str(words)

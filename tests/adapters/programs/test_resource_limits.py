@@ -15,6 +15,7 @@ from tests.kit.program_world import (
 )
 
 from wakugumi.adapters.programs.resource_limits import JobBounds
+from wakugumi.core.runner.programs.job_limits import OperatorLimits
 from wakugumi.errors import Refused
 from wakugumi.limits.units import KIB, MIB
 from wakugumi.wire.messages.job import JobLimits
@@ -121,3 +122,72 @@ async def test_limits_that_make_no_sense_are_refused(limits: JobLimits) -> None:
     with pytest.raises(Refused) as refused:
         JobBounds(limits)
     assert refused.value.code == "bad-request"
+
+
+# Limits of the machine's operator.
+
+HOLD = "x = bytearray(200_000_000); x[::4096] = b'x' * len(x[::4096]); import time; time.sleep(1000)"
+
+
+@pytest.mark.spec("W8")
+async def test_a_machines_limit_holds_for_a_job_that_asks_for_none(world: ProgramWorld) -> None:
+    child = await world.run("while :; do :; done", operators=OperatorLimits(cpu_s=0.3))
+    assert child.reason == "cpu-limit"
+    assert child.why == "the job used more than 0.3 s of CPU time, this machine's limit for every job (--job-cpu)"
+    child = world.start_python(HOLD, operators=OperatorLimits(memory_bytes=60 * MIB))
+    await world.end(child)
+    assert child.reason == "memory-limit"
+    assert "(--job-memory)" in child.why
+    forks = "i=0; while [ $i -lt 100 ]; do sleep 1000 & i=$((i+1)); done; wait"
+    child = await world.run(forks, operators=OperatorLimits(processes=10))
+    assert child.reason == "process-limit"
+    assert "(--job-processes)" in child.why
+
+
+@pytest.mark.spec("W8")
+@pytest.mark.parametrize(("asked", "whose"), [(0.2, "the limit that it asked for"), (100.0, "--job-cpu")])
+async def test_of_two_limits_the_lower_one_counts(world: ProgramWorld, asked: float, whose: str) -> None:
+    operators = OperatorLimits(cpu_s=0.4)
+    child = await world.run("while :; do :; done", limits=JobLimits(cpu_s=asked), operators=operators)
+    assert child.reason == "cpu-limit"
+    assert f"{min(asked, 0.4)} s" in child.why
+    assert whose in child.why
+
+
+@pytest.mark.spec("W8")
+async def test_the_kernels_limits_are_set_without_a_stub(world: ProgramWorld) -> None:
+    operators = OperatorLimits(memory_bytes=300 * MIB, cpu_s=30.5)
+    wait = "until grep -q 'Max data size *314572800 *314572800' /proc/self/limits; do sleep 0.01; done"
+    child = world.start(f"{wait}; until [ $(ulimit -t) = 31 ]; do sleep 0.01; done; ulimit -H -t", operators=operators)
+    assert child.status_file < 0, "there is none"
+    await world.end(child)
+    assert texts(child)[0] == "32\n", "the grace between the two signals"
+    strict = world.start("true", limits=JobLimits(processes=50), operators=operators)
+    assert strict.status_file >= 0, "a job that asks for limits has them from its first moment"
+
+
+@pytest.mark.spec("W8")
+async def test_memory_taken_before_the_kernels_limit_is_set_counts_all_the_same(
+    world: ProgramWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(JobBounds, "set_on", lambda *_: None)
+    child = await world.end(world.start_python(HOLD, operators=OperatorLimits(memory_bytes=60 * MIB)))
+    assert child.reason == "memory-limit"
+    assert child.why.startswith("the job held more than")
+
+
+@pytest.mark.spec("W8")
+async def test_words_of_another_failure_do_not_blame_a_limit_that_the_job_does_not_know(world: ProgramWorld) -> None:
+    script = "echo 'connect: Resource temporarily unavailable' >&2; exit 1"
+    assert (await world.run(script, operators=OperatorLimits(processes=1_000))).reason == ""
+    assert (await world.run(script, limits=JobLimits(processes=1_000))).reason == "process-limit"
+
+
+@pytest.mark.spec("W8")
+@pytest.mark.parametrize("said", [b"tail: memory exhausted", b"MemoryError", b"fork: Cannot allocate memory"])
+async def test_words_about_memory_are_a_probable_reason_for_every_limit(said: bytes) -> None:
+    for bounds in (JobBounds(JobLimits(memory_bytes=MIB)), JobBounds(JobLimits(), OperatorLimits(memory_bytes=MIB))):
+        breach = bounds.explain(1, 0.1, lambda: said)
+        assert breach is not None
+        assert breach.code == "memory-limit"
+        assert "probably" in breach.text

@@ -102,6 +102,8 @@ def test_a_program_is_the_user_for_ever() -> None:
     assert status["Gid"] == ["12346"] * 4
     assert status["Groups"] == ["12346", "12347"]
     assert status["NoNewPrivs"] == ["1"]
+    for name in ("CapPrm", "CapEff", "CapAmb"):
+        assert int(status[name][0], 16) == 0, name
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -116,3 +118,29 @@ def test_folders_are_tried_as_the_user(tmp_path: Path) -> None:
     assert ask(set_limits.REACH, "/", closed, closed) == set_limits.CLOSED_FROM + 1
     assert ask(set_limits.WRITE, "/dev/shm") == 0
     assert ask(set_limits.WRITE, "/") == ask(set_limits.WRITE, "/etc/passwd") == set_limits.CLOSED_FROM
+
+
+IN_A_SESSION = """
+import ctypes, os, platform, sys
+call, joins, adds = ctypes.CDLL(None).syscall, {"x86_64": 250, "aarch64": 219}, {"x86_64": 248, "aarch64": 217}
+machine = platform.machine()
+if machine not in joins or call(joins[machine], 1, None) < 0 or call(adds[machine], b"user", b"grid", b"x", 1, -3) < 0:
+    sys.exit("no keyrings here")
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.mark.spec("O1")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_program_of_another_user_loses_the_keys_of_the_workers_session() -> None:
+    def keys(user: str) -> list[str]:
+        stub = [sys.executable, "-I", "-S", set_limits.__file__, "2", "-", "-", "-", "-", "-", user]
+        words = [sys.executable, "-c", IN_A_SESSION, *stub, "/bin/cat", "/proc/keys"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        if "no keyrings" in done.stderr:
+            pytest.skip(done.stderr)
+        assert done.returncode == 0, done.stderr
+        return [line for line in done.stdout.splitlines() if " user " in line and "grid" in line]
+
+    assert keys("-"), "root's own program has them"
+    assert not keys("12345:12345:12345")

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from wakugumi.adapters.zip import add_output
-from wakugumi.adapters.zip.add_output import Content, Spliced, _plan, _Range, _read, splice
+from wakugumi.adapters import sent_parts
+from wakugumi.adapters.sent_parts import SentPart, read_parts
+from wakugumi.adapters.zip.add_output import Content, Spliced, _plan, passed_on, splice
 from wakugumi.adapters.zip.extract import unpack
 from wakugumi.adapters.zip.read import Archive
-from wakugumi.adapters.zip.records import LOCAL, STORED, UTF8_FLAG, end_of, line_of
-from wakugumi.adapters.zip.write_memory import CHUNK_BYTES
+from wakugumi.adapters.zip.records import CHUNK_BYTES, LOCAL, STORED, UTF8_FLAG, end_of, line_of
 from wakugumi.errors import Lost, PeerError
 
 TEXTS = {"stdout.txt": b"said\n", "stderr.txt": b""}
@@ -98,7 +98,7 @@ def test_however_many_names_are_taken_there_is_one_more() -> None:
 
 def test_a_name_is_found_wherever_it_stands_in_a_long_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The list is read in pieces, and the name lies across the end of the first."""
-    monkeypatch.setattr(add_output, "CHUNK_BYTES", 1_000)
+    monkeypatch.setattr(sent_parts, "READ_BYTES", 1_000)
     for shift in range(16):
         path = tmp_path / f"{shift}.zip"
         path.write_bytes(packed({"f" * (1_000 - 46 - 46 - shift): b"", "stderr.txt": b"mine"}))
@@ -127,7 +127,7 @@ def test_an_archive_beyond_4_gib_is_spliced_where_it_lies(tmp_path: Path) -> Non
     with ExitStack() as files, out.open("wb") as file:
         (entries, *others), size, _ = _plan(path, TEXTS, b"", files)
         file.seek(5 << 30)
-        for piece in _read([entries._replace(at=5 << 30), *others]):
+        for piece in read_parts([entries._replace(at=5 << 30), *others]):
             file.write(piece)
         assert file.tell() == size
     with zipfile.ZipFile(out) as archive:
@@ -201,8 +201,29 @@ def test_many_dot_files_between_others_take_no_memory(tmp_path: Path) -> None:
     (tmp_path / "made.zip").write_bytes(
         packed({f"{n}/{name}": b"" for n in range(500) for name in (".hidden", "shown")})
     )
+
+    def alive() -> int:
+        return sum(isinstance(each, SentPart) for each in gc.get_objects())
+
+    before = alive()  # Other tests may have left some.
     with ExitStack() as files:
         parts, size, left_out = _plan(tmp_path / "made.zip", dict(TEXTS), b"", files)
-        assert sum(isinstance(each, _Range) for each in gc.get_objects()) < 10, "they are found while they are sent"
-        assert sum(map(len, _read(parts))) == size
+        assert alive() - before < 10, "they are found while they are sent"
+        assert sum(map(len, read_parts(parts))) == size
     assert left_out == 500
+
+
+@pytest.mark.spec("N2")
+def test_an_archive_that_has_its_texts_is_passed_on_as_it_is() -> None:
+    whole = splice(packed({"a.txt": b"a"}), TEXTS)
+    body, left_out = passed_on(whole)
+    assert body is whole
+    assert left_out == 0
+    noted, _ = passed_on(whole, b"kept")
+    with zipfile.ZipFile(io.BytesIO(noted)) as archive:
+        assert archive.comment == b"kept"
+    assert files_of(noted) == files_of(whole)
+    body, left_out = passed_on(packed({".bashrc": b"evil", "a.txt": b"a"}))
+    assert (files_of(body), left_out) == ({"a.txt": b"a"}, 1)
+    with pytest.raises(PeerError):
+        passed_on(b"PK")

@@ -7,6 +7,7 @@ import io
 import os
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,8 @@ from wakugumi.adapters.files import remove_tree
 from wakugumi.adapters.zip.extract import Bound, unpack
 from wakugumi.adapters.zip.names import plain_name
 from wakugumi.adapters.zip.read import Archive
-from wakugumi.adapters.zip.write_file import FileZip
-from wakugumi.adapters.zip.write_memory import FoundFile, ZipWriter, walk
+from wakugumi.adapters.zip.walk import FoundFile, walk
+from wakugumi.adapters.zip.write import HashedFile, ZipWriter
 
 
 @pytest.fixture
@@ -77,19 +78,15 @@ def test_whatever_a_program_calls_its_files_none_is_left_out_where_it_is_unpacke
     (made / "0").write_text("beside it")
     folder = os.open(made, os.O_RDONLY)
     try:
-        if large:
-            with (tmp_path / "zip").open("wb") as file:
-                writer = FileZip(file.fileno(), str(tmp_path), 1 << 30)
+        with (tmp_path / "zip").open("wb") as file:
+            out = HashedFile(file.fileno()) if large else file
+            with closing(ZipWriter(out, scratch=str(tmp_path) if large else None)) as writer:
                 for found in walk(folder, frozenset()):
                     writer.add(folder, found)
                 writer.finish()
-                writer.close()
-            data, size = (tmp_path / "zip").read_bytes(), writer.unpacked_bytes
-        else:
-            small = ZipWriter(1 << 20)
-            for found in walk(folder, frozenset()):
-                small.add(folder, found)
-            data, size = small.finish(), small.unpacked_bytes
+            if isinstance(out, HashedFile):
+                out.finish()
+        data, size = (tmp_path / "zip").read_bytes(), writer.unpacked_bytes
     finally:
         os.close(folder)
     assert size == len("its content") + len("beside it")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
+import stat
 import struct
 import zipfile
 from io import BytesIO
@@ -13,8 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wakugumi.adapters.files import Closing
 from wakugumi.adapters.zip.extract import unpack
 from wakugumi.adapters.zip.read import Archive
+from wakugumi.adapters.zip.records import LOCAL
 from wakugumi.errors import PeerError, Refused
 
 CONTENTS = {"a.txt": b"one", "sub/b": b"two" * 10_000, "ü.bin": random.Random(5).randbytes(50_000), "empty": b""}
@@ -168,3 +172,82 @@ def test_no_name_leads_out_of_the_folder(name: str, mode: int) -> None:
         assert os.listdir(top) == ["a"]
         assert os.listdir(folder.parent) == ["b"]
         assert all(folder in path.parents for path in written)
+
+
+def a_download(path: Path, packed: bytes) -> tuple[Path, bytes]:
+    """A file that lacks the archive's head, and the head."""
+    head_bytes = LOCAL.size + int.from_bytes(packed[26:28], "little")
+    path.write_bytes(packed[head_bytes:])
+    return path, packed[:head_bytes]
+
+
+def packed_of(**files: bytes) -> bytes:
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("flags", [os.O_RDWR, os.O_RDONLY], ids=["ours", "not to be changed"])
+def test_the_space_of_a_download_is_given_back_while_it_is_read(tmp_path: Path, flags: int) -> None:
+    content = random.Random(1).randbytes(10 * 1024 * 1024)
+    path, head = a_download(tmp_path / "download", packed_of(small=b"before", large=content))
+    with Closing(os.open(path, flags)) as file:
+        whole = os.fstat(file).st_blocks
+        used_up = Archive.of_download(file, str(path), head)
+        small, large = used_up.entries()
+        assert (used_up.read(small), used_up.read(large)) == (b"before", content)
+        assert used_up.read(small) == b"before", "the list and small content stay"
+        left = os.fstat(file).st_blocks
+        assert left < whole / 2 if flags == os.O_RDWR else left == whole
+        assert not used_up.can_become(large), "it is not the first"
+
+
+def test_a_file_that_is_not_a_download_is_not_used_up(tmp_path: Path) -> None:
+    content = random.Random(1).randbytes(10 * 1024 * 1024)
+    (tmp_path / "archive").write_bytes(packed_of(large=content))
+    with Closing(os.open(tmp_path / "archive", os.O_RDWR)) as file:
+        known = Archive.of_file(file)
+        for entry in (*known.entries(), *known.entries()):
+            assert known.read(entry) == content
+            assert not known.can_become(entry)
+
+
+def test_a_download_becomes_its_first_large_content(tmp_path: Path) -> None:
+    content = random.Random(1).randbytes(2 * 1024 * 1024)
+    path, head = a_download(tmp_path / "download", packed_of(large=content, small=b"behind"))
+    (target := tmp_path / "large").touch(0o640)
+    with Closing(os.open(path, os.O_RDWR)) as file:
+        known = Archive.of_download(file, str(path), head)
+        large, small = known.entries()
+        assert (known.can_become(large), known.can_become(small)) == (True, False)
+        assert b"".join(known.content(large, frees=False)) == content, "and is whole afterwards"
+        assert known.become(large, str(target))
+        assert os.path.samestat(os.fstat(file), target.stat())
+    assert target.read_bytes() == content
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    assert os.listdir(tmp_path) == ["large"]
+
+
+@pytest.mark.parametrize("code", [errno.EXDEV, errno.EACCES])
+def test_a_download_on_another_file_system_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    content = random.Random(1).randbytes(2 * 1024 * 1024)
+    path, head = a_download(tmp_path / "download", packed_of(large=content))
+    (target := tmp_path / "large").touch()
+
+    def fail(*_: object) -> None:
+        raise OSError(code, "no")
+
+    with Closing(os.open(path, os.O_RDWR)) as file:
+        known = Archive.of_download(file, str(path), head)
+        (large,) = known.entries()
+        monkeypatch.setattr(os, "replace", fail)
+        if code == errno.EXDEV:
+            assert not known.become(large, str(target))
+        else:
+            with pytest.raises(PermissionError):
+                known.become(large, str(target))
+        assert known.read(large) == content

@@ -8,15 +8,21 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from tests.kit.hostile_archives import ARCHIVES
 
 from wakugumi.adapters.zip.add_output import splice
+from wakugumi.adapters.zip.read import Archive
 from wakugumi.adapters.zip.records import LOCAL, STORED, UTF8_FLAG, end_of, line_of
-from wakugumi.adapters.zip.take_output import unsplice
-from wakugumi.errors import Refused
+from wakugumi.adapters.zip.take_output import result_for_frames, unsplice
+from wakugumi.core.ids import JobId
+from wakugumi.errors import PeerError, Refused
 from wakugumi.limits.runner import OUTPUT_BYTES_MAX
 from wakugumi.limits.units import MIB
+from wakugumi.wire.messages.job import JobResult, write_result
+from wakugumi.wire.messages.payload import encode
 
+JOB = JobId(bytes(16))
 TEXTS = {"stdout.txt": b"printed\n" * 1_000, "stderr.txt": b"said\n"}
 
 
@@ -143,3 +149,23 @@ def test_what_cannot_be_read_is_no_result(data: bytes) -> None:
     with pytest.raises(Refused) as refused:
         _taken(data)
     assert refused.value.code == "bad-result"
+
+
+@pytest.mark.spec("N2", "F10")
+def test_a_result_for_frames_has_no_output_in_its_archive_and_no_text_is_inflated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_content(*_: object) -> None:
+        pytest.fail("a text was inflated")
+
+    monkeypatch.setattr(Archive, "content", no_content)
+    bare = JobResult("id", stdout="out", stderr="err")
+    own = _archive({"stdout.txt": b"its own", "a": b"x"})
+    for before, after in ((own, own), (b"", None), (b"PK", b"PK")):
+        packed = before if before == b"PK" else splice(before, TEXTS)
+        sealed = write_result(structs.replace(bare, output_archive=packed, archive_output=True))
+        assert result_for_frames(JOB, sealed) == encode(structs.replace(bare, output_archive=after))
+    apart = structs.replace(bare, output_archive=splice(own, TEXTS))
+    assert result_for_frames(JOB, write_result(apart)) == result_for_frames(JOB, encode(apart)) == encode(apart)
+    with pytest.raises(PeerError):
+        result_for_frames(JOB, b"\0WK1")

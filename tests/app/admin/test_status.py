@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tests.kit.answering_leader import AnsweringLeader
 
 from wakugumi.app.cli import call
+from wakugumi.core.access.known_as import AskMe, KnownAs
 from wakugumi.core.leader import answer_records as an
 from wakugumi.core.leader import questions as qu
 
@@ -44,3 +47,19 @@ def test_quietly_it_is_one_word(
     leader.answer = answer(full=full)
     assert call(["status", "-o", "quiet"]) == 0
     assert capsys.readouterr().out == word
+
+
+@pytest.mark.spec("O1")
+def test_as_whom_one_is_known_and_what_one_may_is_told(
+    leader: AnsweringLeader, capsys: pytest.CaptureFixture[str]
+) -> None:
+    me = KnownAs("desk-1", "client", "key", "keys over TLS", ["see own jobs", "run jobs as desk-1"])
+    leader.answer = lambda question: me if isinstance(question, AskMe) else answer()
+    assert call(["status"]) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "access: keys over TLS; you are desk-1, by a key, with the role client",
+        "you may see own jobs; run jobs as desk-1",
+    ]
+    assert call(["status", "-o", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)["me"]
+    assert (told["name"], told["proof"], told["degree"]) == ("desk-1", "key", "keys over TLS")

@@ -17,7 +17,6 @@ from wakugumi.app.cli import call
         ([], "a gateway needs a group"),
         (["--group", "a"], "names no group"),
         (["--group", "a=http://h:1", "--group", "a=http://h:2"], "the same name"),
-        (["--group", "a=http://h:1", "--host", "0.0.0.0"], "--allow-open"),
         (["--group", "a=http://h:1", "--choice", "best"], "--choice"),
         (["--group", "a=http://h:1", "--state", "/dev/null/x"], "/dev/null/x cannot be used for the gateway's state"),
         (["--group", "a=http://h:99999"], "the port 99999, which is out of range"),

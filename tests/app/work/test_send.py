@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.kit.tls_grid import TlsGrid
 
 from wakugumi.app.cli import call
 
@@ -150,3 +151,34 @@ def test_a_busy_node_is_left_before_all_is_sent(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_sent_ends_with_its_exit_code(file: Path, words: list[str], code: int) -> None:
     assert call(["send", *[str(file) if word == "FILE" else word for word in words]]) == code
+
+
+@pytest.mark.spec("O1")
+def test_a_key_is_shown_to_a_node_that_proves_who_it_is(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid, heard = TlsGrid(tmp_path / "grid"), list[bytes]()
+    key, tls = grid.key(), grid.server("node")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with tls.wrap_socket(listener.accept()[0], server_side=True) as peer, peer.makefile("rb") as lines:
+                heard.extend([lines.readline(), lines.readline()])
+                peer.sendall(b"BUSY 3\n")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        port = listener.getsockname()[1]
+        access = grid.write_access(tmp_path / "access" / "access.toml", grid.entry(port, key, "node"))
+        assert call(["send", f"127.0.0.1:{port}", str(file), "--id", "x", "--access", str(access)]) == 1
+        thread.join()
+    assert heard == [f"AUTH {key.text}\n".encode(), b"JOB x a%20b.txt 5\n"]
+    assert key.secret not in "".join(capsys.readouterr())
+
+
+@pytest.mark.spec("O1")
+def test_a_key_in_an_address_is_never_told(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    key = f"desk-1:{'a' * 32}-{'b' * 52}"
+    for node in (f"waku://{key}@127.0.0.1:1", f"waku://{key}x@127.0.0.1:1", f"waku://{key}@127.0.0.1:none"):
+        assert call(["send", node, str(file)]) != 0
+        assert "bbb" not in "".join(capsys.readouterr())

@@ -263,6 +263,51 @@ def test_who_listens_and_says_nothing_is_sent_no_job_unless_the_user_says_that_i
     assert any(isinstance(effect, fo.SendFrames) for effect in do), "one of ours says welcome, and gets it"
 
 
+@pytest.mark.spec("O1")
+def test_a_silent_leader_that_proved_who_it_is_is_never_taken_for_an_old_one() -> None:
+    script = Script(old_leader=True)
+    script.hear(submit(1), fo.Connected(ONE, secured=True))
+    do = script.wait_until(fo.HangUp, WELCOME_AGAIN_WITHIN_S)
+    assert fo.HangUp(ONE, SAYS_NOTHING) in do
+    assert not any(isinstance(effect, fo.SendFrames | fo.Ready) for effect in do)
+
+
+@pytest.mark.spec("O1")
+def test_a_leader_that_lets_no_one_in_ends_the_wait_and_is_dialled_again_after_a_pause() -> None:
+    script = Script()
+    script.hear(fo.Connected(ONE, secured=True))
+    refused, away = script.hear(fo.HelloRefused(ONE, "denied", "the key is not valid here"))
+    assert refused == fo.AllRefused("denied", "the key is not valid here")
+    assert isinstance(away, fo.Away)
+    assert away.retry_in_s > 0
+    assert script.hear(fo.Disconnected(ONE, "it ended")) == []
+    script.hear(fo.HelloRefused(ONE, "denied", "again"))
+
+
+@pytest.mark.spec("O1", "K6")
+def test_one_of_two_leaders_may_refuse_while_the_other_serves() -> None:
+    machine = Failover(lambda: 0.5, leaders=[LeaderNo(1), LeaderNo(2)])
+    assert {type(effect) for effect in machine.tick(0.0).do} == {fo.Dial}
+    machine.handle([fo.Connected(ONE), fo.Connected(TWO)], 0.0)
+    do = machine.handle([fo.HelloRefused(ONE, "denied", "no")], 0.0).do
+    assert not any(isinstance(effect, fo.AllRefused) for effect in do)
+    machine.check()
+    do = machine.handle([fo.Welcomed(TWO), fo.HelloRefused(TWO, "denied", "no longer")], 1.0).do
+    assert fo.AllRefused("denied", "no longer") in do
+    machine.check()
+
+
+@pytest.mark.spec("O1", "K6")
+def test_a_leader_that_served_since_does_not_count_as_one_that_refuses() -> None:
+    machine = Failover(lambda: 0.5, leaders=[LeaderNo(1), LeaderNo(2)])
+    machine.tick(0.0)
+    machine.handle([fo.Connected(ONE), fo.Connected(TWO), fo.HelloRefused(ONE, "denied", "no")], 0.0)
+    (again,) = [effect for effect in machine.tick(1.0).do if isinstance(effect, fo.Dial)]
+    machine.handle([fo.Connected(again.conn), fo.Welcomed(again.conn)], 1.0)
+    do = machine.handle([fo.HelloRefused(TWO, "denied", "no")], 1.0).do
+    assert not any(isinstance(effect, fo.AllRefused) for effect in do)
+
+
 @pytest.mark.spec("O6")
 def test_where_an_own_leader_was_a_silent_one_never_gets_a_job() -> None:
     script = Script(old_leader=False)

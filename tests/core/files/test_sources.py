@@ -150,6 +150,22 @@ def test_who_gives_up_frees_its_source_and_is_sent_nowhere(world: World) -> None
     assert world.machine.sources.counters().failed == 0
 
 
+def test_a_want_in_line_of_a_blob_that_came_by_another_want_is_answered(world: World) -> None:
+    """The worker wants it by its hash and as a file of a cache, and cannot know that it is the same."""
+    world.join(1, 2, 3)
+    for number in (1, 2):
+        world.want(number)
+        assert world.one() == source(number, None)
+    world.want(3, want=7)
+    world.want(3, want=8)
+    world.silence()
+    world.stock(1, "a")
+    assert world.one() == source(3, 1, want=7)
+    world.stock(3, "a")
+    assert world.one() == source(3, None, want=8)
+    assert world.machine.sources.counters().waiting == 0
+
+
 @pytest.mark.spec("C8")
 def test_what_one_worker_says_of_a_blob_concerns_no_other(world: World) -> None:
     world.join(1, 2, 3, 4, 5)

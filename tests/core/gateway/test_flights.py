@@ -57,7 +57,7 @@ def test_a_job_that_ended_at_another_gateway_is_given_up_here(desk: GatewayDesk)
     row = the_row(desk)
     assert desk.rows.replace(row, replace(row, state=DONE, status=200, answer=Content(3, b"one"))) is not None
     desk.wait(2.0)
-    assert get_answer(desk, 1) == ev.OpenedAnswer(200, {}, 3)
+    assert get_answer(desk, 1) == ev.OpenedAnswer(200, {}, 3, b"one")
     assert desk.machine.flights.by_job == {}
     assert not [act for act in desk.unanswered.values() if isinstance(act, ev.Dispatch)]
 
@@ -144,3 +144,31 @@ def test_a_job_taken_over_without_its_body_has_failed(desk: GatewayDesk) -> None
     desk.rows.add(GatewayJob(job=JOB, name=NAME, owner="dead", is_async=True, request=DIGEST))
     desk.wait(20.0)
     assert the_row(desk).head["code"] == "input-lost"
+
+
+@pytest.mark.spec("O1")
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize("ends", ["answered", "refused", "lost", "looked at"])
+def test_a_flight_has_no_part_in_the_job_of_another_client_that_took_its_id(
+    desk: GatewayDesk, is_async: bool, ends: str
+) -> None:
+    """The row of a gateway that was thought dead may be dropped, and the id be taken, while the gateway goes on."""
+    submit(desk, 1, is_async=is_async, client="ann")
+    taken = replace(the_row(desk), client="bob", version=7, is_async=True, state=QUEUED, body=Content(5, b"bob's"))
+    desk.rows.rows[JOB] = taken
+    if ends == "answered":
+        answer_group(desk, b"PK for ann")
+    elif ends == "refused":
+        answer_group(desk, status=409, code="conflict")
+    elif ends == "lost":
+        lose_group(desk, "late")
+    else:
+        desk.rows.rows[JOB] = replace(taken, state=DONE, status=200, answer=Content(2, b"PK"), body=None)
+        desk.wait(2.0)
+        assert not desk.machine.flights.by_job
+    row = the_row(desk)
+    assert (row.client, None if row.answer is None else row.answer.data) == ("bob", b"PK" if row.is_final else None)
+    if ends != "looked at":  # The job of the other client is forwarded, with its own body.
+        act = desk.unanswered[first_dispatch(desk)]
+        assert isinstance(act, ev.Dispatch)
+        assert act.content == Content(5, b"bob's")

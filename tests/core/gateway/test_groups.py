@@ -269,3 +269,15 @@ a=http://h:1,weight=inf
 def test_what_names_no_group_is_told(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_group(text)
+
+
+def test_a_group_takes_files_as_its_last_report_says_unless_it_refused_one() -> None:
+    some = groups(a=5, b=5)
+    assert not some.takes_files("a")
+    some.polled("a", Capacity(0, 10, 0, 10, takes_files=True), 1.0)
+    assert (some.takes_files("a"), some.takes_files("b")) == (True, False)
+    some.refused_file("a")
+    assert not some.takes_files("a")
+    assert some.capacity() == Capacity(5, 20, 0, 15)
+    some.polled("a", Capacity(0, 10, 0, 10, takes_files=True), 2.0)
+    assert some.takes_files("a")

@@ -12,6 +12,7 @@ from wakugumi.core.flows import Act
 from wakugumi.core.gateway import events as ev
 from wakugumi.core.gateway.rows import DONE, RUNNING, Content, GatewayJob, Totals
 from wakugumi.core.ids import JobId
+from wakugumi.core.step import LogLine
 from wakugumi.errors import Refused
 
 
@@ -125,7 +126,7 @@ def test_the_keeper_goes_on_after_every_failure(kind: type[Act[object]], error: 
     desk.answers[kind] = failing
     desk.wait(60.0)
     assert fails < -2
-    assert len([line for line in desk.effects_of(ev.LogLine) if line.level >= 30]) == 3
+    assert len([line for line in desk.effects_of(LogLine) if line.level >= 30]) == 3
 
 
 def test_room_is_made_also_after_the_clock_was_set_back() -> None:

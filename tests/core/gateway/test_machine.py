@@ -25,7 +25,7 @@ def test_a_synchronous_job_is_forwarded_kept_and_answered(desk: GatewayDesk) -> 
     assert isinstance(sent, ev.Dispatch)
     assert (sent.group, sent.path, sent.request) == ("a", "/dispatch/monday", 1)
     answer_group(desk, b"PK")
-    assert get_answer(desk, 1) == ev.OpenedAnswer(200, {"Waku-Status": "OK", "Waku-Group": "a"}, 2)
+    assert get_answer(desk, 1) == ev.OpenedAnswer(200, {"Waku-Status": "OK", "Waku-Group": "a"}, 2, b"PK")
     row = desk.rows.get(JOB)
     assert row is not None
     assert (row.state, row.answer, row.request) == (DONE, Content(2, b"PK"), DIGEST)
@@ -41,7 +41,7 @@ def test_an_asynchronous_job_is_accepted_before_it_is_forwarded(desk: GatewayDes
     assert desk.effects_of(ev.BodyAccepted) == [ev.BodyAccepted(1, 5)]
     answer_group(desk, b"PK")
     ask(desk, 2, "result")
-    assert get_answer(desk, 2) == ev.OpenedAnswer(200, {"Waku-Status": "OK", "Waku-Group": "a"}, 2)
+    assert get_answer(desk, 2) == ev.OpenedAnswer(200, {"Waku-Status": "OK", "Waku-Group": "a"}, 2, b"PK")
 
 
 def test_two_requests_of_one_job_wait_for_one_flight(desk: GatewayDesk) -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.kit.gateway_desk import GatewayDesk
 
 from wakugumi.core.gateway import events as ev
-from wakugumi.core.gateway.state import ERROR, WARNING
+from wakugumi.core.step import ERROR, WARNING, LogLine
 from wakugumi.errors import Refused
 
 
@@ -26,7 +26,7 @@ def test_work_that_fails_is_told_and_done_again(error: Exception, level: int, te
     desk.hear()
     desk.wait(70.0)
     assert [at - 1_000.0 for at in times] == [0.0, 1.0, 2.0, 32.0, 62.0]
-    assert [(line.level, line.text) for line in desk.effects_of(ev.LogLine)] == [(level, text)] * 2
+    assert [(line.level, line.text) for line in desk.effects_of(LogLine)] == [(level, text)] * 2
 
 
 def test_a_flow_that_fails_ends_alone() -> None:
@@ -42,7 +42,7 @@ def test_a_flow_that_fails_ends_alone() -> None:
     desk.machine.state.start(works, "works")
     desk.hear()
     assert ended == [True]
-    (line,) = desk.effects_of(ev.LogLine)
+    (line,) = desk.effects_of(LogLine)
     assert (line.level, line.text) == (ERROR, "flow failed flow='fails'")
 
 

@@ -46,6 +46,16 @@ def test_bytes_that_move_are_progress() -> None:
     assert where(desk) == ["b"]
 
 
+def test_a_patience_that_rounding_left_short_is_looked_at_after_a_pause() -> None:
+    desk = two_groups(try_s=100.0)
+    looks = [159.99999999999986, 1e9]
+    desk.answers[ev.SinceMoved] = lambda _: looks.pop(0)
+    desk.wait(160.01)
+    assert looks == [1e9], "the second look comes in a later moment"
+    desk.wait(1.0)
+    assert where(desk) == ["b"]
+
+
 def test_an_answer_that_has_begun_must_go_on() -> None:
     desk = two_groups(silence_s=5.0)
     (act,) = [act for act in desk.unanswered.values() if isinstance(act, ev.Dispatch)]

@@ -181,3 +181,23 @@ def test_the_echo_of_a_cancel_does_not_end_the_job_that_was_opened_again(world: 
     desk.gets_result(job)
     if where == "there again":
         assert world.status().redelivered == 1
+
+
+@pytest.mark.spec("L6", "F9")
+def test_a_repeated_request_gets_a_receipt_for_a_result_that_waits_to_be_sent(world: World) -> None:
+    """The result is sent once for both requests: only the receipt says that it answers the second one, too."""
+    worker, one, other = world.worker("w", credit=1), world.client(), world.client()
+    (job,) = one.submits(1)
+    other.claims(job)
+    other.gets_receipt(job)
+    worker.gets(job)
+    one.blocks()
+    worker.acks(job)
+    other.gets_result(job)
+    other.confirms(job)
+    one.claims(job)
+    one.gets_receipt(job)
+    one.unblocks()
+    one.gets_result(job)
+    one.claims(job)
+    one.gets_result(job)  # A delivered result is not promised.

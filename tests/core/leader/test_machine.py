@@ -352,6 +352,35 @@ def test_an_old_worker_is_late_when_the_timeout_and_a_minute_have_passed(world: 
 
 
 @pytest.mark.spec("L3")
+def test_a_job_whose_result_is_on_its_way_is_not_late_until_that_stands_still(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", old=True, credit=1)
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    for _ in range(100):
+        world.wait(ACK_MARGIN_S / 2)
+        world.hear(ev.PeerHeard(worker.conn, moving=(job, job_id(77))))
+    assert world.status().running == 1
+    world.wait(ACK_MARGIN_S + HEARTBEAT_S)
+    assert world.status().running == 0
+
+
+@pytest.mark.spec("G1")
+def test_a_job_on_its_way_counts_when_a_node_offers_all_its_slots_anew(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", old=True, credit=2)
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    worker.rests("not reached")
+    worker.knows_that_we_know()
+    worker.rests("")
+    world.hear(ev.Credited(worker.conn, 2, most=2))
+    assert [one.credit for one in world.leader.roster] == [1]
+    worker.acks(job)
+    desk.gets_result(job)
+    world.hear(ev.Credited(worker.conn, 1, most=2))
+    assert [one.credit for one in world.leader.roster] == [2]
+
+
+@pytest.mark.spec("L3")
 def test_a_worker_with_heartbeats_may_take_as_long_as_it_lives(world: World) -> None:
     desk, worker = world.client(), world.worker("w", credit=2)
     (job,) = desk.submits(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wakugumi.core.ids import JobId
+from wakugumi.core.ids import ClientId, JobId
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.state import LeaderState
 
@@ -37,7 +37,7 @@ def test_a_low_disk_makes_it_full_until_there_is_room() -> None:
 
 def test_a_file_is_held_as_long_as_a_result_names_it() -> None:
     state, job, blob = a_state(), JobId(b"j" * 16), "0" * 64
-    state.file_references.keep(job, (blob,))
+    state.file_references.keep(job, (blob,), ClientId("desk"))
     held = [state.holds(blob)]
     state.file_references.forget(job)
     held.append(state.holds(blob))

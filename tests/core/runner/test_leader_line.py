@@ -49,6 +49,18 @@ def test_after_our_own_leader_a_silent_one_is_left_a_few_times() -> None:
     assert line.why_hang_up(NOW + WELCOME_AGAIN_WITHIN_S) == ""
 
 
+@pytest.mark.spec("O1")
+def test_a_silent_leader_that_proved_who_it_is_is_left_each_time() -> None:
+    line = LineToLeader()
+    for _ in range(SILENT_LEFT + 2):
+        line.opened(NOW, secured=True)
+        assert line.why_hang_up(NOW + WELCOME_WITHIN_S) == ""
+        assert "did not greet" in line.why_hang_up(NOW + WELCOME_AGAIN_WITHIN_S)
+        line.lost()
+    line.opened(NOW)
+    assert line.why_hang_up(NOW + WELCOME_AGAIN_WITHIN_S) == "", "a plain one may be old"
+
+
 def test_our_own_leader_that_says_nothing_is_left() -> None:
     line = LineToLeader()
     line.opened(NOW)

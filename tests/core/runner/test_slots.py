@@ -157,6 +157,13 @@ def test_a_leader_that_gives_no_welcome_in_time_is_an_old_one_and_gets_credit_al
     assert script.slots.line is LeaderKind.OLD
 
 
+@pytest.mark.spec("O1")
+def test_a_leader_that_proved_who_it_is_and_gives_no_welcome_gets_no_credit_and_no_job_of_it_is_run() -> None:
+    script = SlotsScript(slots=4)
+    assert script.hear(Opened(secured=True), Assigned(A, REQUEST)) == []
+    assert script.tick(WELCOME_AGAIN_WITHIN_S) == [HangUpOnLeader("the leader did not greet within 5 s")]
+
+
 @pytest.mark.spec("L4", "W7")
 def test_where_an_own_leader_was_a_silent_one_is_dead_rather_than_old_and_no_result_is_given_to_it() -> None:
     script = with_own_leader()

@@ -27,8 +27,8 @@ class Asking:
 
     def __init__(self) -> None:
         self.events: list[ClientEvent] = []
-        statuses = LeaderStatuses([Endpoint(name, lambda _owner: asyncio.Future()) for name in ("a:1", "b:1")])
-        uploads = Uploads(Tasks(), lambda *_: None, lambda *_: None, lambda *_: None)
+        statuses = LeaderStatuses([Endpoint(name, lambda _owner, _access: asyncio.Future()) for name in ("a:1", "b:1")])
+        uploads = Uploads(lambda *_: None, lambda *_: None, lambda *_: None)
         self.questions = PendingQuestions(statuses, uploads, self.events.append)
 
     async def asked(self) -> list[ev.Ask]:

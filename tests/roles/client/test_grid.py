@@ -28,8 +28,8 @@ from wakugumi.core.leader.questions import (
     AskWorkers,
     Question,
 )
+from wakugumi.core.transfers import uploads
 from wakugumi.errors import ConfigError, PeerError, Refused
-from wakugumi.roles.client.files import uploads
 from wakugumi.roles.client.grid import connect
 from wakugumi.wire import frame as fr
 from wakugumi.wire.messages.job import Refusal

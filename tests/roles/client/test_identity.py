@@ -19,6 +19,16 @@ def test_the_client_id_is_the_same_in_every_run(monkeypatch: pytest.MonkeyPatch)
     assert default_client_id() == f"someone@{os.uname().nodename}"[:128]
 
 
+@pytest.mark.spec("O1")
+@pytest.mark.parametrize(("key", "before"), [("", ""), ("admin", ""), ("client", ""), ("desk-1", "desk-1.")])
+def test_an_own_key_stands_before_the_name(monkeypatch: pytest.MonkeyPatch, key: str, before: str) -> None:
+    monkeypatch.setenv("LOGNAME", "someone")
+    monkeypatch.delenv("WAKU_CLIENT_ID", raising=False)
+    assert default_client_id(key) == f"{before}someone@{os.uname().nodename}"
+    monkeypatch.setenv("WAKU_CLIENT_ID", "said")
+    assert default_client_id(key) == "said"
+
+
 def test_a_user_without_a_name_is_a_client_too(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WAKU_CLIENT_ID", "LOGNAME", "USER", "USERNAME"):
         monkeypatch.delenv(name, raising=False)

@@ -21,7 +21,7 @@ from tests.kit.fake_group import (
 )
 from tests.kit.form import DELIMITER, FORM, FORM_TYPE, form
 
-from wakugumi.adapters.http import request
+from wakugumi.core.connections import pace
 from wakugumi.core.gateway.rows import Totals
 
 pytestmark = pytest.mark.anyio
@@ -140,7 +140,7 @@ async def test_a_half_sent_body_leaves_nothing(
 async def test_who_sends_too_slowly_is_told_so(
     tmp_path: Path, gate: GatewayHere, sent: int, query: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(request, "BODY_RECEIVED_MIN_S", 0.2)
+    monkeypatch.setattr(pace, "BODY_RECEIVED_MIN_S", 0.2)
     body = form(b"x" * 1_000_000)
     async with Caller(gate.port) as caller:
         await caller.head("POST", f"/submit/monday{query}", FORM, f"Content-Length: {len(body)}")

@@ -453,7 +453,7 @@ async def test_an_answer_that_the_disk_does_not_take_is_told_and_asked_for_again
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         with monkeypatch.context() as patch:
-            patch.setattr("wakugumi.adapters.http.spool.write_all", full)
+            patch.setattr("wakugumi.adapters.spool.write_all", full)
             heard = await submit(gate.port, "monday")
             assert (heard.status, heard.code) == (503, "disk-full")
             assert int(heard.head["retry-after"]) >= 1

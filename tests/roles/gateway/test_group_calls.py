@@ -22,9 +22,19 @@ from tests.kit.fake_group import (
     until_state,
 )
 from tests.kit.hostile_answers import ODD, answers, message
+from tests.kit.http_peer import a_door
+from tests.kit.shown_keys import ShownKeys
+from tests.kit.tls_grid import TlsGrid
 
+from wakugumi.adapters.access.dialled import AccessSources
+from wakugumi.adapters.http.page import HttpRequest, PageRoute, Reply
+from wakugumi.adapters.spool import Spools
+from wakugumi.app.settings import load
 from wakugumi.core.gateway import flights
+from wakugumi.core.gateway.groups import Groups
 from wakugumi.limits.gateway import GATEWAY_CRASHES_MAX
+from wakugumi.roles.gateway.group_calls import GroupCalls
+from wakugumi.roles.gateway.settings import GatewaySettings
 
 pytestmark = pytest.mark.anyio
 
@@ -236,3 +246,29 @@ async def test_a_job_that_always_makes_the_gateway_fail_is_given_up(
         assert (told["reason"], len(group.dispatched)) == ("worker-error", GATEWAY_CRASHES_MAX)
         assert "ZeroDivisionError" in told["detail"]
         assert not gate.server.gateway.queue
+
+
+@pytest.mark.spec("O1")
+async def test_a_group_gets_the_gateways_key_over_tls_alone(tmp_path: Path) -> None:
+    grid, guard = TlsGrid(tmp_path / "grid"), ShownKeys()
+    key = grid.key("gw-1")
+
+    async def free(_visit: HttpRequest) -> Reply:
+        return Reply(200, b'{"limit":2,"running":0,"free":2,"queued":0}')
+
+    async def ca(_visit: HttpRequest) -> Reply:
+        return Reply(200, grid.ca.certificate)
+
+    pages = [PageRoute("GET", "/capacity", free), PageRoute("GET", "/access/ca", ca)]
+    async with a_door(lambda: pages, guard=guard, tls=grid.server()) as listener:
+        settings = load(GatewaySettings, {"groups": (f"a=http://{key.text}@127.0.0.1:{listener.port},weight=2",)})
+        (group,) = settings.groups
+        assert (group.url, group.weight) == (f"http://127.0.0.1:{listener.port}", 2)
+        spools = Spools(tmp_path / "contents")
+        calls = GroupCalls(
+            Groups(settings.groups), spools, lambda _event: None, access=AccessSources(tmp_path / "none")
+        )
+        assert (await calls.poll("a")).free == 2
+        await calls.close()
+        spools.close()
+    assert guard.keys == [None, key], "the authority's certificate is fetched without it"

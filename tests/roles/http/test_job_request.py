@@ -17,6 +17,7 @@ from wakugumi.roles.client.request import Requests
 from wakugumi.roles.http.job_request import JobForm, job_of, request_of
 from wakugumi.wire.frame import Decoder
 from wakugumi.wire.messages.job import read_request
+from wakugumi.wire.messages.payload import encode
 from wakugumi.wire.messages.references import BlobRef
 from wakugumi.wire.request_digest import payload_digest
 
@@ -33,7 +34,7 @@ def payload_by_frames(name: str, client: str, program: str, *args: str, **more: 
 @pytest.mark.spec("U8", "L6")
 def test_variables_are_those_of_a_client_by_frames() -> None:
     form = JobForm.of(AVisit(program="calcA", env=["SEED=7", "EMPTY=", "NOTE=a=b"]))
-    payload = request_of(form, job_id_from_name("night-7"), INPUT)
+    payload = encode(request_of(form, job_id_from_name("night-7"), INPUT))
     assert read_request(payload).env == {"SEED": "7", "EMPTY": "", "NOTE": "a=b"}
     env = {"NOTE": "a=b", "EMPTY": "", "SEED": "7"}
     by_frames = payload_by_frames("night-7", "http", "calcA", INPUT.file_name, env=env)
@@ -154,14 +155,15 @@ def test_the_same_job_is_the_same_bytes_by_http_and_by_frames() -> None:
     job = job_id_from_name("night-7")
     more = {"timeout_s": 60.0, "priority": 3, "key": "eu", "retries": 1}
     form = JobForm("pricer", ("--fast", "{input}"), fields=more)
-    assert request_of(form, job, INPUT) == payload_by_frames("night-7", "http", "pricer", "--fast", "input", **more)
-    assert request_of(JobForm("pricer"), job, INPUT) == payload_by_frames("night-7", "http", "pricer", "input")
+    by_frames = payload_by_frames("night-7", "http", "pricer", "--fast", "input", **more)
+    assert encode(request_of(form, job, INPUT)) == by_frames
+    assert encode(request_of(JobForm("pricer"), job, INPUT)) == payload_by_frames("night-7", "http", "pricer", "input")
 
 
 @pytest.mark.spec("N1")
 def test_a_named_program_gets_the_input_s_name_unless_arguments_say_otherwise() -> None:
     def args(form: JobForm, file_name: str = "in.csv") -> list[str]:
-        return read_request(request_of(form, job_id_from_name("j"), INPUT._replace(file_name=file_name))).args
+        return request_of(form, job_id_from_name("j"), INPUT._replace(file_name=file_name)).args
 
     assert args(JobForm("pricer")) == ["in.csv"]
     assert args(JobForm("pricer", ("--in={input}", "x"))) == ["--in=in.csv", "x"]
@@ -173,7 +175,7 @@ def test_a_named_program_gets_the_input_s_name_unless_arguments_say_otherwise() 
 @pytest.mark.spec("C5")
 def test_a_large_input_is_named_by_its_hash() -> None:
     large = Received("in", None, None, "a" * 64, 1 << 30)
-    (file,) = read_request(request_of(JobForm("p"), job_id_from_name("j"), large)).files
+    (file,) = request_of(JobForm("p"), job_id_from_name("j"), large).files
     assert (file.name, file.content, BlobRef(file.sha256 or "", file.size or 0)) == (
         "in",
         None,

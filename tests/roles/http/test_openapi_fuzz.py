@@ -19,6 +19,7 @@ from tests.kit.a_group import a_group
 from tests.kit.a_node import a_node
 from tests.kit.a_worker import working
 
+from wakugumi.core.access.decide import Right
 from wakugumi.core.gateway.groups import GroupAt
 from wakugumi.roles.gateway.server import GatewayServer
 from wakugumi.roles.gateway.settings import GatewaySettings
@@ -97,6 +98,33 @@ def ask_one(operation: Any, mode: schemathesis.GenerationMode, session: requests
     with suppress(Unsatisfiable):  # Where nothing can be said, nothing wrong can be said.
         ask()
     return asked
+
+
+def ask_with_wrong_keys(role: str, port: int) -> dict[str, set[int]]:
+    """Statuses of the answers by operation."""
+    schema = schemathesis.openapi.from_dict(json.loads(document(role)))
+    answers: dict[str, set[int]] = {}
+    for found in schema.get_all_operations():
+        operation = found.ok()
+        for key in (f"Bearer desk:{'a' * 32}-{'b' * 52}", "Bearer x", "Basic eDp5", "Digest x", ""):
+            case = operation.Case(path_parameters={one.name: "x" for one in operation.path_parameters})
+            response = case.call(base_url=f"http://127.0.0.1:{port}", headers={"Authorization": key}, timeout=LONGEST_S)
+            case.validate_response(response, excluded_checks=[positive_data_acceptance])
+            answers.setdefault(operation.label, set()).add(response.status_code)
+    return answers
+
+
+@pytest.mark.spec("O1", "O2")
+@pytest.mark.parametrize("role", [LEADER, NODE, GATEWAY, WORKER])
+async def test_a_wrong_key_is_answered_as_described_before_any_other_fault(role: str, tmp_path: Path) -> None:
+    async with listening(role, tmp_path) as port:
+        answers = await asyncio.to_thread(ask_with_wrong_keys, role, port)
+    expected = {page.request: {200} if page.need is Right.OPEN else {401} for page in pages_of(role)}
+    if "GET /access/ca" in expected:
+        expected["GET /access/ca"] = {404}  # There are no keys here, so there is no authority.
+    if "GET /in/{word}" in expected:
+        expected["GET /in/{word}"] = {403}  # Whatever the key is, a guessed word opens nothing.
+    assert answers == expected
 
 
 @pytest.mark.spec("G1", "N2", "O2")

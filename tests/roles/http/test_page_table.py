@@ -55,13 +55,13 @@ async def test_a_page_that_is_added_in_one_place_is_served_and_described(monkeyp
     assert (answer.status, answer.body) == (200, b"night-7")
     operation = json.loads(document(NODE))["paths"]["/hello/{job}"]["get"]
     assert (operation["operationId"], operation["summary"]) == ("get_hello", "Greets a job.")
-    assert list(operation["responses"]) == ["200", "403", "404"]
+    assert list(operation["responses"]) == ["200", "401", "403", "404"]
     assert "/hello/{job}" not in json.loads(document(LEADER))["paths"]
     rows = [line for line in http_pages().splitlines() if line.startswith("| `GET /hello/{job}` | node |")]
     assert [row.split(" | ", 2)[2] for row in rows] == [
-        "Greets a job. |  |",
+        "`run` | Greets a job. |  |",
         "200 | A greeting. |  |  |",
-        "403 `denied`; 404 `unknown-job` |",
+        "401 `denied`; 403 `denied`; 404 `unknown-job` |",
     ]
 
 

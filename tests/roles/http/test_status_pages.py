@@ -6,12 +6,19 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
+from tests.kit.guards import ScriptedGuard
 from tests.kit.http_peer import a_door, ask
 from tests.kit.promtool import promtool_says
 
+from wakugumi.core.access.identity import Identity
+from wakugumi.core.access.identity import Role as IdentityRole
+from wakugumi.core.access.known_as import Degree, KnownAs
 from wakugumi.core.metrics import Counter, Family, Timing, counter, gauge, histogram
+from wakugumi.errors import Refused
 from wakugumi.roles.http.status_pages import OK, STOPPING, wayside_pages
+from wakugumi.wire.access_line import Key
 
 pytestmark = pytest.mark.anyio
 
@@ -49,10 +56,28 @@ async def test_health_is_ok_and_no_longer_while_it_stops() -> None:
         answer = await ask(port, "GET", "/health")
         assert answer.status == 200
         assert answer.head["content-type"] == "application/json"
-        assert json.loads(answer.body) == {"status": "ok", "role": "node", "version": "1.2.3"}
+        assert json.loads(answer.body) == {"status": "ok", "role": "node", "version": "1.2.3", "access": "this user"}
         role.status = STOPPING
         answer = await ask(port, "GET", "/health")
         assert (answer.status, json.loads(answer.body)["status"]) == (503, "stopping")
+
+
+@pytest.mark.spec("O1")
+async def test_a_sender_is_told_as_whom_it_is_known_and_nobody_else_is() -> None:
+    def who(key: Key | None, _forwarded: bool) -> Identity:
+        if key is None:
+            raise Refused("denied", "a peer on another machine shows a key")
+        return Identity(key.name, IdentityRole.WORKER, key=key.name, proof="key")
+
+    pages = wayside_pages("node", "1", lambda: OK, dict, list, degree=lambda: Degree.KEYS)
+    async with a_door(lambda: pages, guard=ScriptedGuard(who)) as listener:
+        assert json.loads((await ask(listener.port, "GET", "/health")).body)["access"] == "keys over TLS"
+        assert (await ask(listener.port, "GET", "/access/me")).status == 401
+        key = f"rack-7:{'a' * 32}-{'b' * 52}"
+        answer = await ask(listener.port, "GET", "/access/me", f"Authorization: Bearer {key}")
+    me = msgspec.json.decode(answer.body, type=KnownAs)
+    assert (me.name, me.role, me.proof, me.degree) == ("rack-7", "worker", "key", "keys over TLS")
+    assert me.may == ["be a worker"]
 
 
 async def test_capacity_is_told_as_it_is() -> None:

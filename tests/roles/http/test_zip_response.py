@@ -149,3 +149,17 @@ def test_files_that_are_gone_and_archives_that_are_none_are_refused_and_let_go()
         assert await refused(msgspec.structs.replace(GOOD, stdout="x" * 10**6, output_archive=b"none")) == "bad-result"
 
     asyncio.run(scenario())
+
+
+@pytest.mark.spec("N2")
+def test_a_result_with_its_output_in_the_archive_is_that_archive() -> None:
+    texts = {"stdout.txt": b"said", "stderr.txt": b""}
+    apart = msgspec.structs.replace(GOOD, output_archive=splice(b"", {"made.txt": b"made"}))
+    whole = splice(apart.output_archive or b"", texts)
+    together = msgspec.structs.replace(GOOD, output_archive=whole, archive_output=True)
+    first, second = answer(apart)[0], answer(together)[0]
+    assert second.body is whole
+    assert first == second
+    with pytest.raises(Refused) as caught:
+        answer(msgspec.structs.replace(GOOD, archive_output=True))
+    assert caught.value.code == "bad-result"

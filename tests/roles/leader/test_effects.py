@@ -12,6 +12,7 @@ from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.answer_records import ExplainAnswer
 from wakugumi.core.leader.jobs.broadcast import PARTS
 from wakugumi.limits.wire import FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX
+from wakugumi.roles.access.keys import GridKeys
 from wakugumi.roles.leader.effects import Effects, record_of
 from wakugumi.roles.leader.hub import Hub
 from wakugumi.roles.leader.old_peers import OldPeers
@@ -57,13 +58,14 @@ class World:
     def __init__(self) -> None:
         self.posted: list[object] = []
         self.to_old: list[object] = []
+        self.keys = SimpleNamespace(have_rules=False)
         self.hub = SimpleNamespace(drive=SimpleNamespace(post=self.posted.append), packed=False)
         old = SimpleNamespace(
             send_job=lambda _peer, effect: self.to_old.append(effect),
             send_result=lambda _peer, job, result: self.to_old.append((job, result)),
             when_written=lambda _peer, then: then(),
         )
-        self.table = Effects(cast(Hub, self.hub), None, cast(OldPeers, old)).table
+        self.table = Effects(cast(Hub, self.hub), None, cast(OldPeers, old), cast(GridKeys, self.keys)).table
 
     def perform(self, effect: Any, peer: FakePeer | None = None) -> list[fr.Frame]:
         peer = peer or FakePeer()
@@ -151,6 +153,15 @@ def test_a_welcome_names_what_the_peer_can_use(world: World, is_client: bool) ->
     assert {ZSTD, RESTS} <= set(welcome.wants)
     assert (CAPS in welcome.wants) is is_client
     assert welcome.blobs == ""
+
+
+@pytest.mark.spec("O1")
+def test_a_worker_hears_that_keys_have_rules_and_a_client_does_not(world: World) -> None:
+    for have_rules in (False, True):
+        world.keys.have_rules = have_rules
+        for is_client in (False, True):
+            (frame,) = world.perform(ev.SendWelcome(CONN), FakePeer(is_client=is_client))
+            assert read_welcome(frame.payload).keys_have_rules is (have_rules and not is_client)
 
 
 def test_an_answer_that_fits_no_frame_is_refused(world: World) -> None:

@@ -18,7 +18,6 @@ from tests.kit.old_peers import DEADLINE_S, SUBMIT_JOB, Message, OldClient, OldW
 from wakugumi.adapters.blobs.place import FolderPlace
 from wakugumi.adapters.blobs.store import ref_of_bytes
 from wakugumi.core.ids import JobId
-from wakugumi.roles.leader import old_peers
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.wire import frame as fr
 from wakugumi.wire.messages.control import Holding
@@ -306,7 +305,7 @@ async def test_a_job_that_an_unforeseen_failure_keeps_from_an_old_worker_goes_to
         async with OldWorker(leader.port) as worker:
             await worker.hello(credit=1)
             with monkeypatch.context() as patch:
-                patch.setattr(old_peers, "read_all", fails)
+                patch.setattr(LeaderBlobs, "read", fails)
                 job = await submitted(client, [{"Name": "in", **put(place, SMALL)}])
                 async with asyncio.timeout(DEADLINE_S):
                     assert await worker.reader.read() == b"", "the connection ends, and with it the assignment"
@@ -324,7 +323,7 @@ async def test_a_result_that_an_unforeseen_failure_keeps_from_an_old_client_is_s
 
     async with own_worker(leader) as worker:
         with monkeypatch.context() as patch:
-            patch.setattr(old_peers, "read_all", fails)
+            patch.setattr(LeaderBlobs, "read", fails)
             async with OldClient(leader.port) as client:
                 await client.hello("old")
                 job = await client.submit("calcA")

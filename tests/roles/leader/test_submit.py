@@ -18,6 +18,7 @@ from tests.kit.old_peers import DEADLINE_S
 
 from wakugumi.adapters.blobs.place import FolderPlace
 from wakugumi.adapters.blobs.store import ref_of_bytes
+from wakugumi.core.access.identity import Identity
 from wakugumi.core.ids import ConnId, JobId
 from wakugumi.core.requirements import Requirements
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
@@ -48,8 +49,10 @@ class SlowBlobs(LeaderBlobs):
         refs: Sequence[BlobRef],
         then: Callable[[list[str]], None],
         failed: Callable[[Exception], None] | None = None,
+        *,
+        asker: Identity | None = None,
     ) -> None:
-        self.looks.append(lambda: LeaderBlobs.missing(self, refs, then, failed))
+        self.looks.append(lambda: LeaderBlobs.missing(self, refs, then, failed, asker=asker))
 
     async def look(self) -> None:
         async with asyncio.timeout(DEADLINE_S):

@@ -251,7 +251,7 @@ def test_a_suspended_parent_is_not_taken_for_dead(tmp_path: Path) -> None:
     with ours, theirs:
 
         async def hello() -> bytes:
-            here = Endpoint("x", lambda owner: adopt(theirs, owner, trusted=True))
+            here = Endpoint("x", lambda owner, _access: adopt(theirs, owner, trusted=True))
             grid = Grid([here], client_id="me", cap=1, embedded=True)
             data = await asyncio.to_thread(ours.recv, 4096)
             await grid.close()

@@ -12,14 +12,15 @@ from types import SimpleNamespace
 
 import pytest
 from tests.kit.a_node import a_node, answer_from, ask, post, say, unzipped
+from tests.kit.eventually import eventually
+from tests.kit.fake_group import open_files
 from tests.kit.form import DELIMITER, FORM_HEADERS, form
 
-from wakugumi.adapters.http import connection, request, upload
-from wakugumi.adapters.lines import server as line_server
 from wakugumi.adapters.port.port import HttpListener
+from wakugumi.core.connections import line_connection, pace
 from wakugumi.errors import ConfigError
 from wakugumi.limits.units import MIB
-from wakugumi.roles.node import node as node_module
+from wakugumi.roles.node.node import emptied
 from wakugumi.roles.node.settings import NodeSettings
 from wakugumi.roles.runner.station import Station
 
@@ -35,8 +36,7 @@ def line(job: str, content: bytes = b"hello") -> bytes:
 async def test_a_large_result_reaches_who_sends_a_large_input_again_before_it_reads(
     tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (request, connection, line_server):
-        monkeypatch.setattr(module, "BODY_RECEIVED_MIN_S", 3.0)
+    monkeypatch.setattr(pace, "BODY_RECEIVED_MIN_S", 3.0)
     content = bytes(60 * MIB)
     got: list[bytes] = []
 
@@ -78,7 +78,7 @@ async def test_who_waits_for_what_runs_sends_its_input_into_the_void(tmp_path: P
 async def test_who_leaves_while_its_job_runs_is_not_remembered(
     tmp_path: Path, half: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line_server, "LINE_GONE_S", 0.05)
+    monkeypatch.setattr(line_connection, "LINE_GONE_S", 0.05)
     async with a_node(tmp_path, "wait") as at:
         for _ in range(3):
             _, writer = await asyncio.open_connection("127.0.0.1", at.lines)
@@ -99,7 +99,7 @@ async def test_who_leaves_while_its_job_runs_is_not_remembered(
 
 @pytest.mark.spec("N1")
 async def test_who_closes_its_half_and_waits_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_server, "LINE_GONE_S", 0.01)
+    monkeypatch.setattr(line_connection, "LINE_GONE_S", 0.01)
     async with a_node(tmp_path, "wait") as at, asyncio.TaskGroup() as group:
         first = group.create_task(say(at.lines, line("x"), end=True))
         await at.until("station.running == 1")
@@ -134,11 +134,9 @@ async def test_who_asks_for_a_page_that_is_not_there_is_told_where_all_are(tmp_p
 
 
 @pytest.mark.spec("N3")
-async def test_when_all_receive_slots_are_taken_a_slow_sender_has_to_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(node_module, "RECEIVE_GRACE_S", 0.1)
+async def test_when_all_receive_slots_are_taken_a_slow_sender_has_to_go(tmp_path: Path) -> None:
     async with a_node(tmp_path, receive=1) as at, asyncio.TaskGroup() as group:
+        at.node.receive_slots.grace_s = 0.1
         head = post("/run/slow", form(bytes(MIB))[:1000], length=len(form(bytes(MIB))))
         for request, port, large in (
             (head, at.http, post("/run/a", form(bytes(MIB)))),
@@ -146,8 +144,8 @@ async def test_when_all_receive_slots_are_taken_a_slow_sender_has_to_go(
         ):
             slow = group.create_task(say(port, request))
             await at.until("node.receiving == 1")
-            await at.until("next(iter(node._large)).rate() < 1e9")
-            assert (await ask(at.http, large)).status == 200
+            while (got := await ask(at.http, large)).status != 200:
+                assert (got.status, got.problem) == (503, "busy"), "it is not slow yet"
             told = await slow
             assert told.startswith((b"HTTP/1.1 408 ", b"ERR too-slow: others wait")), told
         assert at.runs == 2
@@ -165,6 +163,19 @@ async def test_a_small_input_does_not_wait_for_large_ones(tmp_path: Path) -> Non
         del reader
 
 
+@pytest.mark.spec("N3", "N4")
+async def test_a_kept_result_needs_no_receive_slot(tmp_path: Path) -> None:
+    async with a_node(tmp_path, receive=1) as at:
+        first = await ask(at.http, post("/run/done", form(b"small")))
+        _, writer = await asyncio.open_connection("127.0.0.1", at.lines)
+        writer.write(b"JOB slow in.txt 5\nx")
+        await at.until("node.receiving == 1")
+        assert (await ask(at.http, post("/run/other", form(b"small")))).problem == "busy"
+        assert (await ask(at.http, post("/run/done", form(b"small")))).files == first.files
+        assert (await say(at.lines, b"JOB done in.txt 5\nsmall")).startswith(b"OK ")
+        writer.close()
+
+
 @pytest.mark.spec("N3")
 async def test_what_is_received_leaves_room_for_what_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = 100 * MIB
@@ -177,7 +188,7 @@ async def test_what_is_received_leaves_room_for_what_is_made(tmp_path: Path, mon
         )
 
     async with a_node(tmp_path) as at:
-        monkeypatch.setattr(upload.os, "statvfs", statvfs)
+        monkeypatch.setattr(os, "statvfs", statvfs)
         content = bytes(40 * MIB)
         got = await ask(at.http, post("/run/x", form(content)[:1000], length=len(content) + 200))
         assert (got.status, got.problem) == (507, "disk")
@@ -188,7 +199,7 @@ async def test_what_is_received_leaves_room_for_what_is_made(tmp_path: Path, mon
         request = post("/run/x", b"%x\r\n%s\r\n" % (len(head), head), "Transfer-Encoding: chunked", length=-1)
         reader, writer = await asyncio.open_connection("127.0.0.1", at.http)
         writer.write(request + chunks)
-        await at.until("list(node.folder.iterdir())")
+        await eventually(lambda: open_files(at.node.spools.folder, ""))
         free = 64 * MIB
         writer.write(chunks)
         assert (await reader.readline()).startswith(b"HTTP/1.1 507 ")
@@ -214,7 +225,7 @@ async def test_a_folder_for_what_is_received_is_no_link_to_elsewhere(tmp_path: P
     (tmp_path / "elsewhere" / "mine").touch()
     (tmp_path / "jobs" / ".receiving").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError):
-        node_module.emptied(tmp_path / "jobs" / ".receiving")
+        emptied(tmp_path / "jobs" / ".receiving")
     assert (tmp_path / "elsewhere" / "mine").exists()
 
 

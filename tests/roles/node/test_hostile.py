@@ -18,8 +18,7 @@ from tests.kit.a_node import ANode, Got, a_node, ask, post, say
 from tests.kit.form import BOUNDARY, DELIMITER, FORM_TYPE, form
 
 from wakugumi.adapters.http import connection
-from wakugumi.adapters.http import request as http_request
-from wakugumi.adapters.lines import server as line_server
+from wakugumi.core.connections import pace
 from wakugumi.core.ids import job_id_from_name, show_job_id
 from wakugumi.limits.http import LINE_BYTES_MAX
 from wakugumi.limits.units import MIB
@@ -189,8 +188,7 @@ async def test_a_bad_line_is_refused_and_costs_nothing(tmp_path: Path) -> None:
 async def test_who_stops_in_the_midst_is_told_or_gone_and_holds_nothing(
     tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_request, "BODY_RECEIVED_MIN_S", 0.2)
-    monkeypatch.setattr(line_server, "BODY_RECEIVED_MIN_S", 0.2)
+    monkeypatch.setattr(pace, "BODY_RECEIVED_MIN_S", 0.2)
     async with a_node(tmp_path) as at:
         whole = form(b"x" * size)
         got = await ask(at.http, post("/run/x", whole[: 50 + size // 2], length=len(whole)))
@@ -211,7 +209,7 @@ async def test_who_stops_in_the_midst_is_told_or_gone_and_holds_nothing(
 async def test_who_does_not_read_its_answer_is_cut_off_and_holds_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (http_request, connection, line_server):
+    for module in (pace, connection):
         monkeypatch.setattr(module, "BODY_RECEIVED_MIN_S", 0.2)
     async with a_node(tmp_path, "large") as at:
         for port, request in ((at.http, post("/run/x", form(b"x"))), (at.lines, b"JOB x a 1\nx")):
@@ -227,8 +225,7 @@ async def test_who_does_not_read_its_answer_is_cut_off_and_holds_nothing(
 async def test_a_crowd_of_slow_ones_leaves_when_its_time_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_request, "BODY_RECEIVED_MIN_S", 0.5)
-    monkeypatch.setattr(line_server, "BODY_RECEIVED_MIN_S", 0.5)
+    monkeypatch.setattr(pace, "BODY_RECEIVED_MIN_S", 0.5)
     async with a_node(tmp_path, receive=20) as at:
         whole = form(b"x" * 100)
         crowd = [ask(at.http, post(f"/run/{n}", whole[:50], length=len(whole))) for n in range(20)]
@@ -301,7 +298,7 @@ async def test_busy_reaches_who_reads_while_it_sends_a_gigabyte(tmp_path: Path, 
 
 async def test_the_directory_of_a_job_holds_only_what_it_may(tmp_path: Path) -> None:
     async with a_node(tmp_path) as at:
-        await ask(at.http, post("/run/x", form(BIG)))
+        assert (await ask(at.http, post("/run/x", form(BIG)))).status == 200
         directory = Path(at.node.station.folder) / show_job_id(job_id_from_name("x"))
         assert sorted(os.listdir(directory)) == [".done", "result.zip"]
 

@@ -75,7 +75,7 @@ async def test_those_who_send_do_not_take_the_slots_of_those_who_run(tmp_path: P
         assert at.node.station.free == 2
         assert (await ask(at.http, run("more"))).problem == "busy"
         assert await say(at.lines, line("more")) == b"BUSY retry=5\n"
-        assert at.node.receive_busy == 2
+        assert at.node.receive_slots.refused == 2
         slow[0][1].write(form(b"x" * 100)[-50:])
         await at.until("node.receiving == 1")
         assert (await ask(at.http, run("more"))).status == 200
@@ -167,7 +167,7 @@ async def test_a_job_whose_time_is_over_is_gone_and_runs_anew(tmp_path: Path) ->
 
 async def test_what_an_earlier_life_was_receiving_is_removed(tmp_path: Path) -> None:
     async with a_node(tmp_path) as at:
-        folder = at.node.folder
+        folder = at.node.spools.folder
     (folder / "received-1").write_bytes(b"half of it")
     async with a_node(tmp_path):
         assert left_in(folder) == []

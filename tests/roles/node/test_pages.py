@@ -6,15 +6,17 @@ import asyncio
 import io
 import zipfile
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from tests.kit.a_node import a_node, ask, post, say
+from tests.kit.a_node import a_node, ask, post, say, unzipped
 from tests.kit.form import form
 from tests.kit.node_requests import line, run
 
 from wakugumi.core.ids import job_id_from_name, show_job_id
-from wakugumi.wire.messages.job import InputFile, JobRequest
+from wakugumi.wire.messages.envelope import JOB_TYPE, RESULT_TYPE, opened, seal
+from wakugumi.wire.messages.job import InputFile, JobRequest, read_ack, read_result, write_request
 from wakugumi.wire.request_digest import request_digest
 
 pytestmark = pytest.mark.anyio
@@ -119,3 +121,73 @@ async def test_a_node_without_a_program_of_its_own_needs_to_be_told_one(tmp_path
         assert (await ask(at.http, run("a"))).status in {400, 404}
         assert (await say(at.lines, line("b"))).startswith(b"ERR bad-name: ")
         assert (await ask(at.http, run("c", query="?program=copy"))).status == 200
+
+
+def sealed(job: str, content: bytes, *lines: str, **fields: object) -> bytes:
+    """A request with an envelope, as a leader sends it."""
+    file = InputFile("in.txt", content=content)
+    request = JobRequest(show_job_id(job_id_from_name(job)), "desk", files=[file], **fields)  # type: ignore[arg-type]
+    body = write_request(request)
+    head = f"POST /run/{job} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: {JOB_TYPE}\r\n"
+    more = "".join(f"{line}\r\n" for line in (f"Content-Length: {len(body)}", *lines))
+    return f"{head}{more}\r\n".encode() + body
+
+
+ACCEPT = f"Accept: {RESULT_TYPE}"
+
+
+@pytest.mark.spec("N2")
+@pytest.mark.parametrize("size", [5, 1_000_000])
+async def test_an_envelope_is_answered_with_one_also_after_a_restart(tmp_path: Path, size: int) -> None:
+    content = b"x" * size
+    answers = []
+    for runs in (1, 1):
+        async with a_node(tmp_path) as at:
+            assert at.node.station.free == 2
+            got = await ask(at.http, sealed("x", content, ACCEPT))
+            assert (got.status, got.headers["content-type"]) == (200, RESULT_TYPE)
+            answers.append(got.body)
+            result = read_result(job_id_from_name("x"), got.body)
+            assert (result.stdout, result.stderr, result.client_id) == (f"{size}\n", "warned\n", "desk")
+            assert unzipped(result.output_archive or b"") == {"copied": content}
+            by_zip = await ask(at.http, run("x", content))
+            assert by_zip.files == {"copied": content, "stdout.txt": f"{size}\n".encode(), "stderr.txt": b"warned\n"}
+            assert at.runs == runs
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.spec("N2", "C5")
+async def test_large_parts_follow_the_envelope(tmp_path: Path) -> None:
+    async with a_node(tmp_path, "large") as at:
+        body = (await ask(at.http, sealed("x", b"hello", ACCEPT))).body
+        head, end = opened(body)
+        ref = read_ack(seal(head)).archive_blob
+        assert ref is not None
+        assert (ref.size, ref.sha256) == (len(body) - end, sha256(body[end:]).hexdigest())
+        assert list(unzipped(body[end:])) == ["made"]
+
+
+@pytest.mark.spec("N2")
+async def test_a_node_says_that_it_takes_envelopes(tmp_path: Path) -> None:
+    async with a_node(tmp_path) as at:
+        got = await ask(at.http, b"GET /capacity HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert got.headers["waku-takes"] == "env, job"
+
+
+@pytest.mark.spec("N2")
+@pytest.mark.parametrize("fields", [{"slots": 2}, {"broadcast_s": 5.0}])
+async def test_a_job_that_no_form_can_describe_is_refused(tmp_path: Path, fields: dict[str, object]) -> None:
+    async with a_node(tmp_path) as at:
+        got = await ask(at.http, sealed("x", b"hello", ACCEPT, **fields))
+        assert (got.status, got.problem, at.runs) == (400, "bad-request", 0)
+        assert got.headers["waku-takes"] == "job"
+
+
+@pytest.mark.spec("N2")
+async def test_a_failing_program_is_an_answer_in_an_envelope_too(tmp_path: Path) -> None:
+    async with a_node(tmp_path, "fail") as at:
+        got = await ask(at.http, sealed("x", b"hello", ACCEPT))
+        result = read_result(job_id_from_name("x"), got.body)
+        assert (result.status, result.reason, result.exit_code) == ("FAILED", "exit", 3)
+        got = await ask(at.http, sealed("y", b"hello", ACCEPT, exec_name="nothing"))
+        assert (got.status, got.problem) == (404, "unknown-program")

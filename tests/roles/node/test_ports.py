@@ -14,11 +14,11 @@ from tests.kit.eventually import eventually
 from tests.kit.form import form
 from tests.kit.http_peer import HttpPeer
 
-from wakugumi.adapters.lines import server
 from wakugumi.adapters.lines.client import send_job
 from wakugumi.adapters.net.address import Address
 from wakugumi.adapters.net.gate import gate
 from wakugumi.adapters.net.tls import client_context, server_context
+from wakugumi.core.connections import line_connection
 from wakugumi.errors import Lost
 from wakugumi.limits.wire import STRANGERS_MAX
 from wakugumi.wire.line import Ok
@@ -70,7 +70,7 @@ async def test_both_languages_are_spoken_over_tls(
 async def test_who_reads_to_the_end_over_tls_need_not_wait_for_it(
     tmp_path: Path, certs: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "LINGER_S", 600.0)
+    monkeypatch.setattr(line_connection, "LINGER_S", 600.0)
     async with a_node(tmp_path, tls=server_context(certs.server_cert, certs.server_key)) as at:
         reader, writer = await asyncio.open_connection("localhost", at.lines, ssl=client_context(certs.ca))
         writer.write(b"JOB x in.txt 5\nhello")

@@ -29,4 +29,4 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same waits, shorter."""
     monkeypatch.setattr("wakugumi.core.runner.leader_line.WELCOME_WITHIN_S", 0.1)
-    monkeypatch.setattr("wakugumi.roles.runner.leader_link.WORKER_RECONNECT_FIRST_S", 0.02)
+    monkeypatch.setattr("wakugumi.core.connections.redial.WORKER_RECONNECT_FIRST_S", 0.02)

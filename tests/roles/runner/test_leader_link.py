@@ -6,10 +6,12 @@ import asyncio
 import base64
 import logging
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.kit.eventually import eventually
+from tests.kit.tls_grid import TlsGrid
 from tests.kit.worker_bench import Bench
 from tests.kit.workers_leader import (
     ASSIGN,
@@ -19,6 +21,8 @@ from tests.kit.workers_leader import (
     FETCH,
     HEARTBEAT,
     HELLO_WORKER,
+    HOLDING,
+    REFUSAL,
     Connection,
     WorkersLeader,
     new_id,
@@ -26,7 +30,11 @@ from tests.kit.workers_leader import (
 
 from wakugumi.adapters.net.connect import adopt, dial
 from wakugumi.adapters.net.link import Link, LinkOwner
-from wakugumi.errors import Lost
+from wakugumi.core.runner.programs.separation import Separation
+from wakugumi.errors import ConfigError, Lost
+from wakugumi.wire.frame import WELCOME
+from wakugumi.wire.messages.hello import Welcome
+from wakugumi.wire.messages.payload import encode
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("quickly")]
 
@@ -111,7 +119,7 @@ async def test_heartbeats_tell_the_load_and_silence_ends_the_connection(
 async def test_it_dials_with_growing_pauses_until_a_leader_serves_it(
     leader: WorkersLeader, bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wakugumi.roles.runner.leader_link.WORKER_RECONNECT_FIRST_S", 0.1)
+    monkeypatch.setattr("wakugumi.core.connections.redial.WORKER_RECONNECT_FIRST_S", 0.1)
     tries = 0
 
     async def dial_late(owner: LinkOwner) -> Link:
@@ -167,14 +175,94 @@ async def test_a_worker_dials_again_after_a_failure_that_nobody_foresaw(
 ) -> None:
     worker = bench.worker(leader.address)
     link: Any = worker.station.link
-    dial, failures = link._dial, [RecursionError("nobody thought of this")]
+    connect, failures = link._connect, [RecursionError("nobody thought of this")]
 
-    async def fails_once(owner: object) -> object:
+    async def fails_once() -> object:
         if failures:
             raise failures.pop()
-        return await dial(owner)
+        return await connect()
 
-    link._dial = fails_once
+    link._connect = fails_once
     await (await leader.connection()).expect(HELLO_WORKER)
     assert not failures
     assert 'task failed, restarts task="worker\'s connection" pause_s=0.5' in caplog.messages
+
+
+@pytest.mark.spec("O1")
+async def test_a_worker_shows_its_key_to_the_leader_of_its_grid_alone(
+    bench: Bench, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid, other = TlsGrid(tmp_path / "grid"), TlsGrid(tmp_path / "other")
+    key, tls = grid.key("rack-1"), other.server()
+    leader = WorkersLeader()
+    await leader.open(tls)
+    access = grid.write_access(tmp_path / "access" / "access.toml", grid.entry(leader.address.port, key))
+    bench.worker(leader.address, access=access)
+    await eventually(lambda: "is not believed" in caplog.text)
+    grid.certify(tls)  # From now on the right one.
+    link = await leader.connection()
+    hello = await link.expect(HELLO_WORKER)
+    assert hello.json["Key"] == key.text
+    link.close()
+    assert key.secret not in caplog.text
+    await leader.close()
+
+
+@pytest.mark.spec("O1")
+async def test_a_refused_worker_says_why_and_dials_again_after_its_usual_pauses(
+    leader: WorkersLeader, bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.worker(leader.address)
+    for _ in range(2):
+        link = await leader.connection()
+        await link.expect(HELLO_WORKER)
+        link.send(REFUSAL, b'{"Code":"denied","Message":"the key is not valid here"}')
+        await link.ended()
+    await eventually(lambda: "it refuses this worker: the key is not valid here; retry_s=" in caplog.text)
+    link = await leader.connection()
+    await link.welcome()
+    await link.expect(CREDIT)
+
+
+@pytest.mark.spec("O1")
+async def test_an_access_file_that_cannot_be_used_is_told_and_read_again(
+    leader: WorkersLeader, bench: Bench, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    access = tmp_path / "access.toml"
+    access.touch(0o600)
+    bench.worker(leader.address, access=access)
+    link = await leader.connection()
+    await link.expect(HELLO_WORKER)
+    access.unlink()
+    link.close()
+    await eventually(lambda: "access.toml does not exist" in caplog.text)
+    access.touch(0o600)
+    await (await leader.connection()).expect(HELLO_WORKER)
+
+
+@pytest.mark.spec("O1")
+async def test_a_worker_does_not_start_with_an_access_file_that_cannot_be_used(
+    leader: WorkersLeader, bench: Bench, tmp_path: Path
+) -> None:
+    worker = bench.worker(leader.address, access=tmp_path / "missing")
+    with pytest.raises(ConfigError, match="does not exist"):
+        await bench.stopped(worker)
+
+
+@pytest.mark.spec("O1")
+@pytest.mark.parametrize("refused", ["keys have rules here", ""])
+async def test_a_worker_too_near_to_its_programs_leaves_a_leader_whose_keys_have_rules(
+    leader: WorkersLeader, bench: Bench, refused: str
+) -> None:
+    worker = bench.worker(leader.address, where_rules=Separation("", refused, "say --run-as"))
+    link = await leader.connection()
+    await link.expect(HELLO_WORKER)
+    link.send(WELCOME, encode(Welcome("1", keys_have_rules=True)))
+    if not refused:
+        await link.expect(HOLDING)
+        await link.expect(CREDIT)
+        return
+    with pytest.raises(ConfigError, match=refused) as told:
+        await bench.stopped(worker)
+    assert told.value.hint == "say --run-as"
+    assert CREDIT not in [frame.type for frame in await link.ended()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -15,8 +16,7 @@ from wakugumi.adapters.programs.processes import RunningProgram
 from wakugumi.core.ids import job_id_from_name
 from wakugumi.errors import CODES
 from wakugumi.roles.runner.make_result import NOT_BEGUN, TAIL_BYTES, conclude, refuse, too_big
-from wakugumi.wire.messages.job import FAILED, OK, JobRequest, JobResult, read_result
-from wakugumi.wire.messages.payload import encode
+from wakugumi.wire.messages.job import FAILED, OK, JobRequest, JobResult, read_result, write_result
 
 JOB = job_id_from_name("job-1")
 REQUEST = JobRequest("job-1", "desk", "calcA")
@@ -75,16 +75,18 @@ def ended(tmp_path: Path, out: bytes, err: bytes, **fields: object) -> RunningPr
 
 
 class Directory:
-    """A job's directory without files."""
+    """A job's directory, with one file if `has_file`."""
 
-    unpacked_bytes = 0
+    unpacked_bytes = None
 
-    def pack(self, _room: int) -> None:
-        return
+    def __init__(self, *, has_file: bool = False) -> None:
+        self.has_file = has_file
 
-    def seal(self, result: JobResult, _payload: bytes, archive: None) -> bytes:
-        assert archive is None
-        return encode(result)
+    def pack(self, _room: int, texts: Mapping[str, bytes]) -> bytes | None:
+        return b"".join([b"file", *texts.values()]) if self.has_file else None
+
+    def seal(self, result: JobResult, _payload: bytes, archive: bytes | None, _texts: object = None) -> JobResult:
+        return msgspec.structs.replace(result, output_archive=archive)
 
 
 @pytest.mark.parametrize(
@@ -118,3 +120,27 @@ def test_a_program_that_ended_has_its_output_and_the_reason(
     assert (made.ok, made.reason, made.ran_s) == (ok, reason, 2.0)
     assert (result.stdout, result.stderr, result.run_s, result.worker) == ("out\ufffd", stderr, 2.0, "mill")
     assert (result.status, result.exit_code) == (OK if ok else FAILED, child.exit_code)
+
+
+@pytest.mark.spec("N2")
+@pytest.mark.parametrize(
+    ("wanted", "out", "has_file", "packed"),
+    [
+        (True, b"out", True, True),
+        (True, b"out", False, False),
+        (False, b"out", True, False),
+        (True, b"x" * TAIL_BYTES, True, False),
+    ],
+)
+def test_short_output_is_put_into_an_archive_of_files_if_it_is_wanted_there(
+    tmp_path: Path, wanted: bool, out: bytes, has_file: bool, packed: bool
+) -> None:
+    request = msgspec.structs.replace(REQUEST, archive_output=wanted)
+    child = ended(tmp_path, out, b"warned")
+    made = conclude(request, child, cast(JobDir, Directory(has_file=has_file)), "mill", 60.0, write=write_result)
+    child.capture.close()
+    result = read_result(JOB, made.payload)
+    assert (result.stdout, result.stderr) == (out.decode(), "warned")
+    assert result.archive_output is (True if packed else msgspec.UNSET)
+    assert result.output_archive == (b"file" + (out + b"warned" if packed else b"") if has_file else None)
+    assert result.unpacked_bytes is msgspec.UNSET

@@ -25,6 +25,7 @@ from tests.kit.processes import no_new_process, no_new_thread
 from wakugumi.adapters.loop.event_loop import new_loop
 from wakugumi.adapters.machine.cpu_use import OthersCpu, busy_share
 from wakugumi.adapters.programs.named_programs import Programs
+from wakugumi.adapters.zip.take_output import result_for_frames
 from wakugumi.core.ids import JobId, show_job_id
 from wakugumi.errors import CODES, ConfigError
 from wakugumi.limits.runner import DONE_TTL_S
@@ -100,6 +101,13 @@ def files_of(result: JobResult) -> dict[str, bytes]:
     assert result.output_archive is not None
     archive = zipfile.ZipFile(io.BytesIO(result.output_archive))
     return {name: archive.read(name) for name in archive.namelist()}
+
+
+def loaded(runner: Runner, job_id: JobId) -> bytes:
+    """The result on the disk, as frames carry it."""
+    payload = runner.kept.load(job_id)
+    assert payload is not None
+    return result_for_frames(job_id, payload)
 
 
 @pytest.fixture
@@ -269,7 +277,7 @@ async def test_what_cannot_be_run_fails_with_its_code_and_words(
     assert result.stderr.startswith("wakugumi: ")
     assert len(result.stderr) < 500
     assert world.runner.running == 0
-    assert world.runner.kept.load(job_id) == world.ends[job_id][0][3], "it can be told again"
+    assert loaded(world.runner, job_id) == world.ends[job_id][0][3], "it can be told again"
 
 
 @pytest.mark.parametrize(
@@ -363,7 +371,7 @@ async def test_endless_output_ends_the_job_and_its_end_is_told(tmp_path: Path) -
 async def test_a_broken_limit_is_the_reason(world: World) -> None:
     result = await world.run("while :; do :; done", limits=JobLimits(cpu_s=0.2))
     assert (result.status, result.reason) == ("FAILED", "cpu-limit")
-    assert result.stderr == "wakugumi: the job used more than 0.2 s of CPU time\n"
+    assert result.stderr == "wakugumi: the job used more than 0.2 s of CPU time, the limit that it asked for\n"
 
 
 # What does not fit.
@@ -406,7 +414,7 @@ async def test_files_come_in_the_frame_as_long_as_they_fit_and_by_their_hash_els
     packed = zipfile.ZipFile(io.BytesIO(blob_of(result.archive_blob, directory / "result.zip")))
     assert (len(packed.read("big")), packed.read("result.zip")) == (size, b"mine\n")
     assert result.output_archive is None
-    assert world.runner.kept.load(job_id) == world.ends[job_id][0][3]
+    assert loaded(world.runner, job_id) == world.ends[job_id][0][3]
 
 
 async def test_a_large_file_that_packs_well_comes_in_the_frame(world: World) -> None:
@@ -440,7 +448,7 @@ async def test_output_that_does_not_fit_is_a_file_beside_and_its_end_is_told(wor
     assert files_of(result) == {"file": b"small\n"}, "what fits comes in the frame"
     assert blob_of(result.stdout_blob, world.directory(job_id) / ".stdout") == b"x" * 5_000_000 + b"the end\n"
     assert result.stderr_blob is result.archive_blob is msgspec.UNSET
-    assert world.runner.kept.load(job_id) == world.ends[job_id][0][3]
+    assert loaded(world.runner, job_id) == world.ends[job_id][0][3]
     whole = world.runner.kept.load_whole(job_id)
     assert whole is not None
     assert [(part.ref, part.path) for part in whole.parts] == [
@@ -484,7 +492,7 @@ async def test_more_than_anyone_takes_stays_where_it_is(world: World) -> None:
     assert f"in {directory} on worker worker-1" in result.stderr
     assert (directory / "big").stat().st_size == 2 << 40
     assert (directory / ".stdout").read_text() == "said\n"
-    assert world.runner.kept.load(job_id) == world.ends[job_id][0][3]
+    assert loaded(world.runner, job_id) == world.ends[job_id][0][3]
 
 
 async def test_a_leader_that_takes_only_frames_is_told_where_the_rest_is(world: World) -> None:
@@ -535,7 +543,7 @@ async def test_a_finished_job_is_answered_from_the_disk_after_a_restart(tmp_path
     assert found.keys() == {plain, rich}
     assert all(0 <= age_s < DEADLINE_S for age_s in found.values())
     for job_id in (plain, rich):
-        assert again.runner.kept.load(job_id) == world.ends[job_id][0][3]
+        assert loaded(again.runner, job_id) == world.ends[job_id][0][3]
     assert again.runner.kept.load(JobId(uuid4().bytes_le)) is None
     await again.runner.close()
 
@@ -552,7 +560,7 @@ async def test_what_an_earlier_life_left_stays_for_as_long_as_if_it_had_ended_no
     assert found == job_id
     assert age_s > DONE_TTL_S
     assert not again.runner.kept.sweep()
-    assert again.runner.kept.load(job_id) == world.ends[job_id][0][3]
+    assert loaded(again.runner, job_id) == world.ends[job_id][0][3]
     await again.runner.close()
 
 
@@ -602,7 +610,7 @@ async def test_a_job_that_is_run_again_has_a_new_result(world: World) -> None:
     assert world.runner.kept.load(job_id) is None, "while it runs the old one does not count"
     second = await world.end(job_id, 2)
     assert (first.stdout, second.stdout) == ("", "second\n")
-    assert world.runner.kept.load(job_id) == world.ends[job_id][1][3]
+    assert loaded(world.runner, job_id) == world.ends[job_id][1][3]
 
 
 @pytest.mark.spec("W4", "W7")

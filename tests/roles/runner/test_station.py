@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
+import io
 import os
 import time
+import zipfile
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 from tests.kit.eventually import eventually
 from tests.kit.workers_leader import CREDIT, WorkersLeader
@@ -23,7 +27,6 @@ from wakugumi.errors import Refused
 from wakugumi.roles.runner.settings import RunnerSettings
 from wakugumi.roles.runner.station import Finished, Station
 from wakugumi.wire.messages.job import FAILED, OK, InputFile, JobRequest, JobResult, read_result
-from wakugumi.wire.messages.payload import encode
 
 DEADLINE_S = 10.0
 
@@ -88,18 +91,18 @@ def new_job() -> JobId:
     return JobId(uuid4().bytes_le)
 
 
-def request(program: str, *args: str, files: Mapping[str, bytes] = {}) -> bytes:
+def request(program: str, *args: str, files: Mapping[str, bytes] = {}) -> JobRequest:
     inputs = [InputFile(name, content=content) for name, content in files.items()]
-    return encode(JobRequest("", exec_name=program, args=list(args), files=inputs))
+    return JobRequest("", exec_name=program, args=list(args), files=inputs)
 
 
 def result_of(job: JobId, finished: Finished) -> JobResult:
     return read_result(job, finished.payload)
 
 
-async def ran(station: Station, job: JobId, payload: bytes, bring: Mapping[str, Path] | None = None) -> JobResult:
+async def ran(station: Station, job: JobId, wanted: JobRequest, bring: Mapping[str, Path] | None = None) -> JobResult:
     async with asyncio.timeout(DEADLINE_S):
-        with await station.run(job, payload, bring) as finished:
+        with await station.run(job, wanted, bring) as finished:
             return result_of(job, finished)
 
 
@@ -250,9 +253,9 @@ async def test_a_job_that_names_no_program_needs_one_file_and_a_station_that_has
 # Inputs that come as files.
 
 
-def by_hash(name: str, content: bytes, program: str = "") -> bytes:
+def by_hash(name: str, content: bytes, program: str = "") -> JobRequest:
     file = InputFile(name, sha256=hashlib.sha256(content).hexdigest(), size=len(content))
-    return encode(JobRequest("", exec_name=program, files=[file]))
+    return JobRequest("", exec_name=program, files=[file])
 
 
 def upload(place: Place, content: bytes) -> Path:
@@ -445,3 +448,23 @@ async def test_the_same_job_from_both_sides_runs_once_and_answers_both(place: Pl
         assert (await peer.ack_of(job))["Stdout"] == "done\n"
     assert caller.result().stdout == "done\n"
     assert place.run_count == 1
+
+
+@pytest.mark.spec("N2", "F10")
+async def test_a_leader_by_frames_gets_no_output_in_the_archive_of_a_caller_s_job(
+    place: Place, leader: WorkersLeader
+) -> None:
+    place.program("make", "echo said; echo made > made")
+    station, job = place.station(leader=leader.address), uuid4()
+    peer = await leader.connection()
+    await peer.welcome()
+    await peer.expect(CREDIT)
+    by_http = msgspec.structs.replace(request("make"), archive_output=True)
+    first = await ran(station, JobId(job.bytes_le), by_http)
+    assert first.archive_output is True
+    peer.assign(job, "make")
+    told = await peer.ack_of(job)
+    with zipfile.ZipFile(io.BytesIO(base64.b64decode(told["OutputArchive"]))) as archive:
+        assert archive.namelist() == ["made"]
+    assert told["Stdout"] == "said\n"
+    assert "ArchiveOutput" not in told

@@ -1,28 +1,37 @@
 """Clients of gateways: each wants one job, by its id, and asks until it has the answer, or leaves.
 
 One that waits sends its job again when a gateway died, was full or lost it, perhaps to another gateway. One that was
-told 202 asks for the result. Some leave in the midst, some cancel, some use an id that another request has.
+told 202 asks for the result. Some leave in the midst, some cancel, some use an id that another request has, or another
+client. A prowler asks for jobs of others.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from wakugumi.core.access.identity import Identity, Role
 from wakugumi.core.gateway import events as ev
 from wakugumi.core.gateway.outcomes import Problem
+from wakugumi.core.gateway.rows import GatewayJob
 from wakugumi.core.ids import JobId, job_id_from_name
-from wakugumi.errors import Refused
+from wakugumi.errors import Lost, Refused
 
 if TYPE_CHECKING:
     from tests.sim.gateways.gateway import GatewayProcess
     from tests.sim.gateways.world import GatewayWorld
 
 
+PROWLER = Identity("eve", Role.CLIENT)
+
+
 class Want:
     """One client and its job."""
 
-    def __init__(self, world: GatewayWorld, name: str, body: bytes, *, is_async: bool) -> None:
+    def __init__(self, world: GatewayWorld, name: str, body: bytes, sender: Identity, *, is_async: bool) -> None:
         self.world = world
+        self.sender = sender
+        self.client = sender.name
+        self.sight = sender.sight()
         self.name = name
         self.body = body
         self.job: JobId = job_id_from_name(name)
@@ -32,7 +41,7 @@ class Want:
         self.call: Call | None = None
 
     def __repr__(self) -> str:
-        return f"{self.name} {self.body!r}{' async' if self.is_async else ''}"
+        return f"{self.name} {self.body!r}{' async' if self.is_async else ''} of {self.client}"
 
     def ask(self) -> None:
         """Some living gateway is asked, if there is one."""
@@ -46,7 +55,7 @@ class Want:
         gateway = world.random.choice(living)
         self.call = Call(self, gateway, is_cut=world.is_stormy and world.faults.random() < 0.05)
         if self.is_accepted and world.random.random() < 0.5:
-            self.call.number = gateway.ask(self.call, "result")
+            self.call.number = gateway.ask(self.call, "result", self.sight)
         else:
             self.call.number = gateway.submit(self.call, is_async=self.is_async and not self.is_accepted)
 
@@ -64,9 +73,9 @@ class Want:
         living = [gateway for gateway in self.world.gateways if gateway.alive]
         if living:
             self.world.judge.cancels(self.name)
-            call = Call(Want(self.world, self.name, self.body, is_async=False), living[0])
+            call = Call(Want(self.world, self.name, self.body, self.sender, is_async=False), living[0])
             call.want.is_over = True
-            call.number = living[0].ask(call, "cancel")
+            call.number = living[0].ask(call, "cancel", self.sight)
 
 
 class Call:
@@ -78,12 +87,17 @@ class Call:
         self.body = want.body
         self.is_cut = is_cut
         """The connection ends before the body is whole."""
+        self.has_odd_end = want.world.versions.random() < 0.1
+        """The form ends in another way than usual: the size of its file is known when the body is whole."""
         self.has_left = False
         self.number = 0
 
     def leave(self, *, says_so: bool) -> None:
         self.has_left = True
         self.gateway.leave(self.number, says_so=says_so)
+
+    def sent(self, state: GatewayJob | None) -> None:
+        """An event came. These clients ask for none."""
 
     def lost(self) -> None:
         """The connection ended without an answer."""
@@ -110,7 +124,31 @@ class Call:
             want.again()
 
 
+class Prowl(Call):
+    """A question of a client that owns no job: nothing is to be had."""
+
+    def __init__(self, want: Want, gateway: GatewayProcess, question: str) -> None:
+        super().__init__(want, gateway)
+        self.number = gateway.ask(self, question, PROWLER.sight())
+        self._judge = want.world.judge
+
+    def sent(self, state: GatewayJob | None) -> None:
+        self._judge.prowled(self.want, f"the event {state}")
+
+    def lost(self) -> None:
+        """Its gateway died."""
+
+    def got(self, data: bytes) -> None:
+        self._judge.prowled(self.want, repr(data))
+
+    def answered(self, answer: ev.Answer) -> None:
+        if not isinstance(answer, Refused | Lost):
+            self._judge.prowled(self.want, repr(answer))
+        elif isinstance(answer, Refused) and answer.code in {"denied", "no-result"}:
+            self._judge.prowled(self.want, f"that there is such a job: {answer}")
+
+
 def _is_final(answer: Problem | Refused) -> bool:
     if isinstance(answer, Refused):
-        return answer.code == "conflict"
+        return answer.code in {"conflict", "denied"}
     return answer.status < 500 or answer.code == "timeout"

@@ -8,16 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tests.sim.checker import Broken
 from tests.sim.gateways.group import GroupSays
 from tests.sim.process import Process
 
+from wakugumi.core.access.identity import Sight
 from wakugumi.core.flows import Abandon, Act, ActFailed, Answered, Perform
 from wakugumi.core.gateway import events as ev
 from wakugumi.core.gateway.groups import GroupAt, Groups
 from wakugumi.core.gateway.machine import GatewayMachine
 from wakugumi.core.gateway.rows import DIGEST_FORM, Content
-from wakugumi.core.gateway.state import ERROR, GatewayBounds
+from wakugumi.core.gateway.state import GatewayBounds
 from wakugumi.core.ids import JobId
+from wakugumi.core.step import ERROR, LogLine
 from wakugumi.errors import Lost, PeerError
 
 if TYPE_CHECKING:
@@ -119,18 +122,19 @@ class GatewayProcess(Process):
 
     def submit(self, call: Call, *, is_async: bool) -> int:
         number = self._enter(call)
-        self.bodies[number] = _Body(call)
-        want = call.want
-        self.post(
-            ev.JobSubmitted(
-                number, want.job, want.name, is_async, "", "", {}, 10.0, len(call.body), self.here.store.is_full
-            )
-        )
+        body = self.bodies[number] = _Body(call)
+        want, size, received = call.want, len(call.body), None
+        if number % 2 and not is_async and size <= 9:  # It has arrived with its head.
+            body.end(failed=False)
+            received = ev.BodyReceived(True, size, body.digest)
+        is_short = self.here.store.is_full
+        told = is_async, "", "", {}, 10.0, size, is_short, received, want.client, want.sight
+        self.post(ev.JobSubmitted(number, want.job, want.name, *told))
         return number
 
-    def ask(self, call: Call, question: str) -> int:
+    def ask(self, call: Call, question: str, sight: Sight | None) -> int:
         number = self._enter(call)
-        self.post(ev.JobAsked(number, call.want.job, call.want.name, question))
+        self.post(ev.JobAsked(number, call.want.job, call.want.name, question, sight))
         return number
 
     def leave(self, number: int, *, says_so: bool) -> None:
@@ -170,7 +174,7 @@ class GatewayProcess(Process):
             case ev.DropFiles():
                 for name in effect.names:
                     self.here.store.files.pop(name, None)
-            case ev.LogLine() if effect.level >= ERROR:
+            case LogLine() if effect.level >= ERROR:
                 self.here.judge.error(f"{effect.text} {effect.error!r}")
             case _:
                 pass
@@ -178,6 +182,8 @@ class GatewayProcess(Process):
     def _reply(self, number: int, answer: ev.Answer) -> None:
         call = self.calls.pop(number)
         opened = self.opened.pop(number, None)
+        if isinstance(answer, ev.OpenedAnswer) and answer.data is not None:
+            opened = answer.data
         late_s = 0.03 * self.here.random.random()  # On its way, whatever becomes of the gateway.
         if not isinstance(answer, ev.OpenedAnswer):
             self.clock.after(late_s, lambda: call.answered(answer))
@@ -230,6 +236,9 @@ class GatewayProcess(Process):
                     self._later(lambda: self._answer(number, None), 0.3)
             case ev.PollGroup():
                 self._poll(number, act.group)
+            case ev.SendState():
+                self.calls[act.request].sent(act.row)
+                self._answer(number, None)
             case ev.FindGone():
                 gone = tuple(one for one in act.requests if one not in self.calls or self.calls[one].has_left)
                 self._answer(number, gone)
@@ -269,10 +278,11 @@ class GatewayProcess(Process):
                         answer = rows.get(act.job)
                     case ev.AddRow():
                         answer = rows.add(act.row)
+                        world.judge.row_owned(answer[0])
                     case ev.ReplaceRow():
                         answer = rows.replace(act.old, act.new)
                         if answer is not None:
-                            world.judge.row_changed(answer)
+                            world.judge.row_changed(act.old, answer)
                     case ev.RemoveRow():
                         answer = rows.remove(act.row)
                     case ev.HoldLease():
@@ -291,6 +301,8 @@ class GatewayProcess(Process):
                         snapshot = store.snapshot()
                         self._later(lambda: (store.flushed(snapshot), self._answer(number, None))[0], 0.1)
                         return
+            except Broken:
+                raise
             except Exception as error:
                 refused = error
                 self._later(lambda: self._fail(number, refused))
@@ -352,13 +364,14 @@ class GatewayProcess(Process):
         group = self.here.group_called(act.group)
         self.here.judge.sent(self, group, act)
 
-        life = self.life
+        life, sent_early = self.life, False
 
         def says(answer: GroupSays) -> None:
             if life == self.life:
                 self._later(lambda: self._heard(number, act, one, answer), 0.05)
 
         def send() -> None:
+            nonlocal sent_early
             if number in self.abandoned:
                 return
             body = self.bodies.get(act.request)
@@ -367,6 +380,7 @@ class GatewayProcess(Process):
             elif body is None or body.has_failed:
                 data = None
             elif not body.is_whole:
+                sent_early = True
                 body.readers.append(send)
                 return
             else:
@@ -374,8 +388,11 @@ class GatewayProcess(Process):
             one.moved_at = self.clock.now
             if data is None:
                 self._fail(number, ev.NoBodyLost("the body is gone"))
+            elif act.as_file and sent_early and body is not None and body.call.has_odd_end:
+                self._fail(number, Lost("the file has another size", "dead"))
             else:
-                group.dispatch(act.path.removeprefix("/dispatch/"), data, says)
+                self.here.judge.counts["files without a form" if act.as_file else "forms"] += 1
+                group.dispatch(act.path.removeprefix("/dispatch/"), data, says, is_file=act.as_file)
 
         self._later(send)
 

@@ -2,18 +2,24 @@
 
 It is a model of `docs/operate/group.md`: the same id is run once and answered as often as it is asked for, another
 request of the id is a conflict, a full queue is 503, a cancelled job ends. One that was started anew has forgotten its
-jobs, or not, as its kind is.
+jobs, or not, as its kind is. It takes files without a form, or forms only; another version may be put in its place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wakugumi.core.gateway.groups import Capacity
+from wakugumi.limits.gateway import GROUP_ANSWER_S, GROUP_MISSES_MAX, GROUP_POLL_S
 
 if TYPE_CHECKING:
     from tests.sim.gateways.world import GatewayWorld
+
+
+GONE_S: Final = (GROUP_MISSES_MAX + 1) * max(GROUP_POLL_S, GROUP_ANSWER_S) + GROUP_POLL_S
+"""No job waits any more at a group that has hung for this long."""
 
 
 class GroupSays(NamedTuple):
@@ -48,9 +54,14 @@ class Group:
         self.slots = slots
         self.keeps = keeps
         """A journal: it knows its jobs after it was started anew."""
+        self.takes_files = world.versions.random() < 0.5
+        """It understands a file without a form."""
         self.alive = True
         self.hangs = False
         """It takes connections, and says nothing."""
+        self.hangs_since = 0.0
+        self._unsaid: list[Callable[[], None]] = []
+        """Answers that it has while it hangs."""
         self.limit = slots
         self.is_full = False
         self.fails = 0.0
@@ -65,11 +76,13 @@ class Group:
 
     @property
     def capacity(self) -> Capacity:
-        return Capacity(self.running, self.limit, self.queued, max(0, self.limit - self.running - self.queued))
+        free = max(0, self.limit - self.running - self.queued)
+        return Capacity(self.running, self.limit, self.queued, free, self.takes_files)
 
     def kill(self) -> None:
-        self.alive = False
+        self.alive = self.hangs = False
         self.life += 1
+        self._unsaid.clear()
         self.running = 0
         for name, job in list(self.jobs.items()):
             for answer in job.waiting:
@@ -84,16 +97,44 @@ class Group:
 
     def start(self) -> None:
         self.alive = True
-        self.hangs = self.is_full = False
+        self.is_full = False
+        self.go_on()
         self.limit = self.slots
         self._fill()
 
-    def dispatch(self, name: str, body: bytes, answer: Answers) -> None:
-        """A job comes, or comes again."""
+    def hang(self) -> None:
+        if not self.hangs:
+            self.hangs, self.hangs_since = True, self.world.clock.now
+            since = self.hangs_since
+            self.world.clock.after(GONE_S, lambda: self._look(since))
+
+    def go_on(self) -> None:
+        self.hangs = False
+        unsaid, self._unsaid = self._unsaid, []
+        for say in unsaid:
+            say()
+
+    def _look(self, since: float) -> None:
+        if self.hangs and self.hangs_since == since:
+            self.world.judge.is_gone(self)
+            self.world.clock.after(1.0, lambda: self._look(since))
+
+    def _say(self, answer: Answers, says: GroupSays) -> None:
+        if self.hangs:
+            self._unsaid.append(lambda: answer(says))
+        else:
+            answer(says)
+
+    def dispatch(self, name: str, body: bytes, answer: Answers, *, is_file: bool) -> None:
+        """A job comes, or comes again; as a file without a form, or in its form."""
         random = self.world.faults
         if not self.alive:
             answer(GroupSays(0, why="refused"))
             return
+        if is_file and not self.takes_files:
+            answer(GroupSays(400, code="bad-request"))
+            return
+        answer = partial(self._say, answer)
         trouble = random.choice(["500", "dead", "302", "half", "423"]) if random.random() < self.fails else ""
         job = self.jobs.get(name)
         if job is not None and job.body != body:

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, Final
 
 from tests.sim.clock import Clock
-from tests.sim.gateways.caller import Want
+from tests.sim.gateways.caller import Prowl, Want
 from tests.sim.gateways.gateway import GatewayProcess
 from tests.sim.gateways.group import Group
 from tests.sim.gateways.judge import GatewayJudge
@@ -20,6 +20,7 @@ from tests.sim.gateways.store import SharedStore
 from tests.sim.process import DOOMS, Process
 from tests.sim.story import Story
 
+from wakugumi.core.access.identity import Identity, Role, Rules
 from wakugumi.core.gateway.groups import CHOICES, LEAST_LOADED
 
 CALM_SHARE: Final = 1 / 3
@@ -28,6 +29,9 @@ DRAIN_S: Final = 900.0
 """A try's patience, a lease, the longest pauses, several times over."""
 SETTLE_S: Final = 60.0
 """Time for housekeeping after the last answer."""
+ADMIN: Final = Identity("ops", Role.ADMIN)
+ONLOOKER: Final = Identity("cid", Role.CLIENT, Rules(sees="all"))
+SENDERS: Final = [*(Identity(name, Role.CLIENT) for name in ("ann", "ann.night", "bob")), ONLOOKER, ADMIN]
 FAULTS: Final = (
     *("gateway killed", "gateway doomed", "gateway paused", "power lost", "group killed", "group hangs"),
     *("group deserted", "group full", "group fails", "store busy", "store full", "store slow"),
@@ -43,6 +47,11 @@ class GatewayWorld:
         self.story = story
         self.random = random = Random(f"gateways-{seed}")
         self.faults = Random(f"gateways-faults-{seed}")
+        self.versions = Random(f"gateways-versions-{seed}")
+        """Which groups take files without a form, and when another version is put in their place."""
+        self.clients = Random(f"gateways-clients-{seed}")
+        """Which clients send jobs, and which jobs a client asks for that are not its own."""
+        self._senders = SENDERS if self.clients.random() < 0.5 else [ADMIN]
         self.clock = Clock()
         self.began_at = self.clock.now
         self.turn_s = random.choice([0.0, 0.001, 0.02])
@@ -73,6 +82,12 @@ class GatewayWorld:
             self.clock.after(6.0 + self._comes_s * self.random.random(), want.ask)
         for _ in range(self.faults.randint(1, 12) if self.kinds else 0):
             self.clock.after(LIVE_S * self.faults.random(), self._befall)
+        for _ in range(self.versions.randint(0, 4) if self.is_stormy else 0):
+            self.clock.after(LIVE_S * self.versions.random(), self._replace_group)
+        for _ in range(self.clients.randint(0, 12)):
+            self.clock.after(LIVE_S * self.clients.random(), self._prowl)
+        for _ in range(self.clients.randint(0, 3) if self.is_stormy and len(self._senders) > 1 else 0):
+            self.clock.after(LIVE_S * self.clients.random(), self._repeat_cancelled)
         self.clock.run_until(self.clock.now + LIVE_S)
         self._heal()
         self.clock.run_until(self.clock.now + DRAIN_S, lambda: all(want.is_over for want in self.wants))
@@ -95,6 +110,11 @@ class GatewayWorld:
         """Do several requests use this id?"""
         return name in self._shared
 
+    def owns(self, sender: str, client: str) -> bool:
+        """May this sender change jobs of the client?"""
+        (sight,) = [one.sight() for one in SENDERS if one.name == sender]
+        return sight is None or sight.owns(client)
+
     def tell(self, who: str, what: str, about: Any) -> None:
         if self.story is not None:
             self.story.add(self.clock.now, who, what, about)
@@ -110,7 +130,8 @@ class GatewayWorld:
         name = f"job{number if random.random() < 0.8 else random.randrange(number + 1)}"
         other = "other" if random.random() < 0.1 else "body"
         body = f"{other}-{name}" + ("-and-a-lot-more" if random.random() < 0.3 and other == "body" else "")
-        return Want(self, name, self._same_body(name, body), is_async=random.random() < 0.5)
+        sender = self.clients.choice(self._senders)
+        return Want(self, name, self._same_body(name, body), sender, is_async=random.random() < 0.5)
 
     def _same_body(self, name: str, body: str) -> bytes:
         """Requests of one id are mostly the same request."""
@@ -120,7 +141,28 @@ class GatewayWorld:
         self._bodies_drawn.append((name, body.encode()))
         return body.encode()
 
+    def _prowl(self) -> None:
+        if living := [gateway for gateway in self.gateways if gateway.alive]:
+            self.judge.counts["prowls"] += 1
+            question = self.clients.choice(["status", "result", "events", "cancel"])
+            Prowl(self.clients.choice(self.wants), self.clients.choice(living), question)
+
+    def _repeat_cancelled(self) -> None:
+        """A client cancels its job, and one that may only see the job sends it again."""
+        want = self.clients.choice(self.wants)
+        want.cancel()
+        again = Want(self, want.name, want.body, ONLOOKER, is_async=want.is_async)
+        self.wants.append(again)
+        self.clock.after(0.5 + 5.0 * self.clients.random(), again.ask)
+
     # Faults.
+
+    def _replace_group(self) -> None:
+        """Another version takes its place, at once and with the same jobs."""
+        group = self.versions.choice(self.groups)
+        group.takes_files = not group.takes_files
+        self.judge.counts["fault: group replaced"] += 1
+        self.tell("world", f"{group.name} replaced", group.takes_files)
 
     def _befall(self) -> None:
         random, kind = self.faults, self.faults.choice(self.kinds)
@@ -144,7 +186,7 @@ class GatewayWorld:
                 group.kill()
                 self.clock.after(last_s, group.start)
             case "group hangs":
-                group.hangs = True
+                group.hang()
             case "group deserted":
                 group.set_limit(0)
             case "group full":
@@ -172,7 +214,6 @@ class GatewayWorld:
         self.store.slow_s = 0.0
         for group in self.groups:
             group.fails = 0.0
-            group.hangs = group.is_full = False
             group.start()
         for gateway in self.gateways:
             gateway.doom = None

@@ -68,19 +68,26 @@ ASKING: dict[str, list[str]] = {
     "workers list": [],
     "workers drain": ["w1"],
     "workers resume": ["w1"],
+    "keys make": ["desk-1", "--role", "client"],
+    "keys list": [],
+    "keys show": ["desk-1"],
+    "keys revoke": ["desk-1"],
+    "link": [],
 }
 """What is asked of a leader, and what is typed for it."""
 SERVING = {"up", "leader", "worker", "node", "gateway", "send", "store check", "store backup", "store repair"}
 """Each has a test of its own below."""
 NOTHING_FROM_OUTSIDE = {
     "demo": "its jobs are made here, and run here",
+    "join": "it asks a server that the authority of its line has signed",
     "drill": "it starts its own leader, workers and clients",
 }
 SILENT = {
-    "answers": {"submit", "jobs cancel", "dead requeue", "dead drop"},
+    "answers": {"submit", "jobs cancel", "dead requeue", "dead drop", "keys make"},
     "refuses": {"map"},
 }
-"""What shows nothing of what the leader said: ids of its own, and numbers. A map's refusals are in its folder."""
+"""What shows nothing of what the leader said: ids of its own, numbers, and a key that is none. A map's refusals are in
+its folder."""
 
 
 def test_every_command_is_walked() -> None:

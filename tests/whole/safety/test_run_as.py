@@ -19,7 +19,7 @@ from uuid import uuid4
 import pytest
 from tests.kit.eventually import eventually_blocking
 from tests.kit.form import FORM_HEADERS, form
-from tests.kit.processes import has_ended
+from tests.kit.processes import has_ended, kill_together
 from tests.whole.conftest import SCRIPTS, Running, Waku
 
 from wakugumi import Cached, Client, JobLimits, Result
@@ -199,11 +199,7 @@ def test_what_it_leaves_running_is_ended_in_every_way(place: Path, start, home: 
         lambda: (place / "out/pids").exists() and len((place / "out/pids").read_text().split()) == 2,
     )
     pids = [int(pid) for pid in (place / "out/pids").read_text().split()]
-    inner = int(Path(f"/proc/{worker.process.pid}/task/{worker.process.pid}/children").read_text().split()[0])
-    for process in (worker.process.pid, inner):  # Guardian and worker in the same moment, as far as that can be.
-        os.kill(process, signal.SIGSTOP)
-    for process in (worker.process.pid, inner):
-        os.kill(process, signal.SIGKILL)
+    kill_together(worker.process.pid)
     assert not any(map(has_ended, pids))
     folders = ["--programs", place / "bin", "--jobs", place / "jobs", "--cache", place / "cache"]
     again = start("worker", *leader.split(":"), "job.assign.>", *folders, "--run-as", str(UID))

@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 import pytest
 from tests.kit.eventually import eventually_blocking
 from tests.kit.form import FORM_HEADERS, form
-from tests.kit.processes import has_ended
+from tests.kit.processes import has_ended, kill_together
 from tests.whole.conftest import WITHIN_S, Running
 
 from wakugumi.adapters.programs.process_tree import children_of
@@ -64,16 +64,6 @@ def began(notes: Path) -> list[int]:
     return pids_in(notes)
 
 
-def kill_together(guardian: int, *, worker_first: bool) -> None:
-    """Both stand still, so that neither sees the other's end."""
-    (worker,) = children_of(guardian)
-    pids = [worker, guardian] if worker_first else [guardian, worker]
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in pids:
-            os.kill(pid, number)
-    eventually_blocking(lambda: all(has_ended(pid) for pid in pids))
-
-
 def nothing_lived_on(notes: Path, pids: Sequence[int]) -> None:
     """Seen by the second run of the job itself."""
     eventually_blocking((notes / "runs").exists)
@@ -83,9 +73,8 @@ def nothing_lived_on(notes: Path, pids: Sequence[int]) -> None:
 
 @pytest.mark.spec("W3")
 @pytest.mark.user_dependent
-@pytest.mark.parametrize("worker_first", [True, False])
 def test_the_next_worker_on_the_folder_ends_what_was_left_before_the_job_starts_again(
-    start, waku, programs: Path, place: Path, worker_first: bool
+    start, waku, programs: Path, place: Path
 ) -> None:
     leader = start("leader", "0")
     address = leader.line()
@@ -96,7 +85,7 @@ def test_the_next_worker_on_the_folder_ends_what_was_left_before_the_job_starts_
     pids = began(place)
     stranger = subprocess.Popen(["sleep", "1000"], cwd=programs.parent / "jobs")
     try:
-        kill_together(first.process.pid, worker_first=worker_first)
+        kill_together(first.process.pid)
         assert not any(map(has_ended, pids)), "nobody was left to end them"
         second = start(*words)
         nothing_lived_on(place, pids)
@@ -120,7 +109,7 @@ def test_the_next_node_on_the_folder_does_so_too(start, programs: Path, place: P
     caller = HTTPConnection(url.split("/")[2], timeout=WITHIN_S)
     caller.request("POST", "/run/one", body, FORM_HEADERS)
     pids = began(place)
-    kill_together(first.process.pid, worker_first=True)
+    kill_together(first.process.pid)
     caller.close()
     assert not any(map(has_ended, pids))
     _, url = node()
@@ -160,7 +149,7 @@ def test_what_an_embedded_grid_left_is_ended_by_its_parent_or_by_the_next_one(
         pids = began(place)
         (guardian,) = children_of(first.pid)
         assert len(folders()) == 1
-        kill_together(guardian, worker_first=True)
+        kill_together(guardian)
         assert not any(map(has_ended, pids))
         if parent == "dies":
             first.kill()

@@ -115,13 +115,13 @@ def test_a_failing_sample_is_exit_code_1(grid, waku) -> None:
 
 @pytest.mark.spec("O1")
 @pytest.mark.parametrize("command", ["leader", "up"])
-def test_listening_wider_than_this_machine_needs_a_word(command: str, waku, programs: Path) -> None:
+def test_a_wide_port_without_a_folder_for_keys_is_refused(command: str, waku, programs: Path) -> None:
     more = ["--programs", programs] if command == "up" else []
     done = waku(command, "0", "--host", "0.0.0.0", *more)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert "listening on 0.0.0.0 would let anyone" in done.stderr
-    assert "hint: listen on 127.0.0.1, or say --allow-open" in done.stderr
+    assert "a leader on 0.0.0.0 needs a folder for its keys" in done.stderr
+    assert "hint: name one with --state DIR" in done.stderr
 
 
 @pytest.mark.spec("O1")

@@ -14,6 +14,7 @@ from wakugumi.wire.frame import Frame
 from wakugumi.wire.messages.hello import (
     HEARTBEATS,
     RECEIPTS,
+    HelloClient,
     HelloWorker,
     Welcome,
     read_cap,
@@ -52,7 +53,7 @@ def test_whatever_is_written_ends_as_a_peer_error_or_a_refusal(payload: bytes, s
     ],
 )
 def test_a_client_says_hello_in_any_of_its_forms(subject: str, payload: bytes, client_id: str, cap: int) -> None:
-    assert read_hello_client(Frame(9, subject=subject, payload=payload)) == (client_id, cap, frozenset())
+    assert read_hello_client(Frame(9, subject=subject, payload=payload)) == (client_id, cap, frozenset(), "")
 
 
 @pytest.mark.spec("F4")
@@ -136,3 +137,28 @@ def test_a_worker_says_how_many_slots_it_has_within_bounds() -> None:
     for slots in (-1, 4097):
         with pytest.raises(PeerError, match="slots"):
             read_hello_worker(Frame(10, JOB_ID, payload=encode(HelloWorker("rack-1", [], slots))))
+
+
+@pytest.mark.spec("O1")
+def test_a_hello_carries_a_key_only_if_there_is_one_and_hides_it() -> None:
+    key = f"desk-1:{'k' * 32}-{'x' * 52}"
+    client, worker = HelloClient("desk", 4, key=key), HelloWorker("rack-1", key=key)
+    assert encode(client) == b'{"ClientId":"desk","DesiredParallelism":4,"Key":"%s"}' % key.encode()
+    assert encode(worker) == b'{"Name":"rack-1","Key":"%s"}' % key.encode()
+    assert b"Key" not in encode(HelloClient("desk", 4)) + encode(HelloWorker("rack-1"))
+    assert read_hello_client(Frame(9, payload=encode(client)))[3] == key
+    assert read_hello_worker(Frame(10, JOB_ID, payload=encode(worker))).key == key
+    assert "xxx" not in f"{client} {client!r} {worker} {worker!r}"
+    for read, frame in (
+        (read_hello_client, Frame(9, subject="a", payload=b'{"Key":["%s"]}' % key.encode())),
+        (read_hello_worker, Frame(10, JOB_ID, payload=b'{"Name":7,"Key":"%s"}' % key.encode())),
+        (read_hello_worker, Frame(10, JOB_ID, payload=b'{"Key":"%s' % key.encode())),
+    ):
+        assert "xxx" not in complaint(read, frame)
+
+
+@pytest.mark.spec("O1")
+def test_a_welcome_says_only_that_keys_have_rules() -> None:
+    assert encode(Welcome("1")) == b'{"Version":"1"}'
+    assert encode(Welcome("1", keys_have_rules=True)) == b'{"Version":"1","KeysHaveRules":true}'
+    assert read_welcome(b'{"Version":"1","KeysHaveRules":true}').keys_have_rules

@@ -8,19 +8,23 @@ docs/reference/blobs.md lists all answers.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from threading import Lock
 from typing import Any, Final, NamedTuple, Self
+from urllib.parse import quote
 
 from wakugumi.adapters.blobs.store import CHUNK_BYTES, BlobStore, Incoming, is_sha256
-from wakugumi.adapters.blobs.tokens import check_token
+from wakugumi.adapters.blobs.tokens import BlobReaders, check_token
 from wakugumi.adapters.blobs.zstd_stream import ZstdPacker, ZstdUnpacker, shrinks
 from wakugumi.adapters.http.page import HttpRefusal, HttpRequest, PageRoute, Reply, Stream
+from wakugumi.adapters.loop.threads import ended
+from wakugumi.adapters.net.address import is_loopback
+from wakugumi.core.access.decide import Right, may
 from wakugumi.errors import Lost, Refused, bad_request
 from wakugumi.limits.files import BLOB_RECEIVED_MIN_BYTES, BLOB_RECEIVED_MIN_S, UPLOAD_WAIT_S
 from wakugumi.wire.messages.references import BlobRef
@@ -40,26 +44,6 @@ class Upload(NamedTuple):
     start: int | None
     """Offset at which it resumes; None: from the beginning, replacing earlier bytes."""
     packed: bool
-
-
-class _Sink:
-    """An upload used by two threads: one may still write while another closes it after a cancellation."""
-
-    def __init__(self, incoming: Incoming) -> None:
-        self._incoming = incoming
-        self._lock = Lock()
-
-    def write(self, data: bytes) -> None:
-        with self._lock:
-            self._incoming.write(data)
-
-    def finish(self) -> None:
-        with self._lock:
-            self._incoming.finish()
-
-    def close(self) -> None:
-        with self._lock:
-            self._incoming.close()
 
 
 class _Content:
@@ -137,10 +121,18 @@ class BlobPages:
     """HTTP handlers for the blobs of a store."""
 
     def __init__(
-        self, store: BlobStore, *, key: str | None, serving_max: int, uploads_max: int, bytes_max: int
+        self,
+        store: BlobStore,
+        key: str | None,
+        readers: BlobReaders,
+        *,
+        serving_max: int,
+        uploads_max: int,
+        bytes_max: int,
     ) -> None:
         self._store = store
         self._key = key
+        self._readers = readers
         self._bytes_max = bytes_max
         self._serving = 0
         self._serving_max = serving_max
@@ -148,20 +140,27 @@ class BlobPages:
         self._pool = ThreadPoolExecutor(_THREADS, "blobs")
 
     def routes(self, *, writable: bool) -> Sequence[PageRoute]:
-        reading = [PageRoute("HEAD", _PATH, self._head, quiet=True), PageRoute("GET", _PATH, self._get, quiet=True)]
-        return [*reading, PageRoute("PUT", _PATH, self._put, quiet=True)] if writable else reading
+        need = Right.CONTENT if self._key is None else Right.OPEN  # A token is a proof of its own.
+        pages = [("HEAD", self._head), ("GET", self._get), *([("PUT", self._put)] if writable else [])]
+        return [PageRoute(method, _PATH, page, quiet=True, need=need) for method, page in pages]
 
     async def _head(self, visit: HttpRequest) -> Reply:
         sha256 = self._allowed(visit)
-        size = await self.in_thread(self._store.size, sha256)
-        if size is None:
-            raise await self._not_found(sha256)
+        size = await self._size_for(visit, sha256, tells_folder=self._key is None and is_loopback(visit.peer))
         return Reply(200, Stream(size, _nothing()), headers=_headers(sha256))
 
-    async def _not_found(self, sha256: str) -> HttpRefusal:
-        received = await self.in_thread(self._store.received, sha256)
+    async def _size_for(self, visit: HttpRequest, sha256: str, *, tells_folder: bool = False) -> int:
+        """Raises HttpRefusal if the content is not there, or not for the sender: these two look the same. A worker of
+        this machine gets the folder, too."""
+        is_reader = self._readers.may_read(visit.identity, sha256)
+        size: int | None = await self.in_thread(self._store.size, sha256) if is_reader else None
+        if size is not None:
+            return size
+        received = await self.in_thread(self._store.received, sha256) if is_reader else 0
         headers = {"Waku-Received": str(received)} if received else {}
-        return HttpRefusal(404, "no-blob", f"there is no blob {sha256}", headers)
+        if tells_folder and may(visit.identity, Right.WORK):
+            headers["Waku-Incoming"] = quote(os.fspath(self._store.incoming))
+        raise HttpRefusal(404, "no-blob", f"there is no blob {sha256}", headers)
 
     # Sending.
 
@@ -172,9 +171,7 @@ class BlobPages:
         self._serving += 1
         sending: _Sending | None = None
         try:
-            size = await self.in_thread(self._store.size, sha256)
-            if size is None:
-                raise await self._not_found(sha256)
+            size = await self._size_for(visit, sha256)
             sending = _Sending(self, visit, await self.in_thread(self._store.open, sha256), size)
             return await self._sent(visit, sha256, sending)
         except BaseException:
@@ -206,16 +203,42 @@ class BlobPages:
     async def _put(self, visit: HttpRequest) -> Reply:
         sha256 = self._allowed(visit)
         upload = self._announced(visit, sha256)
+        is_reader = self._readers.may_read(visit.identity, sha256)
+        self._readers.brings(visit.identity, sha256)
         if await self.in_thread(self._store.has, upload.ref):
-            return Reply(200, headers=_headers(sha256))
+            if is_reader:
+                return Reply(200, headers=_headers(sha256))
+            await self._compare(visit, upload)
+            return Reply(201, headers=_headers(sha256))
         async with self._turn():
-            sink = _Sink(await self._begin(upload))
+            incoming = await self._begin(upload)
             try:
-                await self._receive(visit, sink, packed=upload.packed)
-                await self.in_thread(sink.finish)
+                write = ZstdUnpacker(incoming.write).write if upload.packed else incoming.write
+                await self._receive(visit, write)
+                await ended(self.in_thread(incoming.finish))
             finally:
-                await self.in_thread(sink.close)
+                await ended(self.in_thread(incoming.close))
         return Reply(201, headers=_headers(sha256))
+
+    async def _compare(self, visit: HttpRequest, upload: Upload) -> None:
+        """Receive content that is here already from a sender that must not learn that, and drop it. Raises Refused if
+        it is not that content."""
+        if upload.start is not None:
+            text = "nothing was received so far: the upload cannot resume"
+            raise HttpRefusal(409, "conflict", text, {"Waku-Received": "0"}, "resume at Waku-Received")
+        digest, left = hashlib.sha256(), upload.ref.size
+
+        def take(piece: bytes) -> None:
+            nonlocal left
+            left -= len(piece)
+            if left < 0:
+                raise Refused("blob-broken", f"more than the {upload.ref.size} bytes that were announced")
+            digest.update(piece)
+
+        async with self._turn():
+            await self._receive(visit, ZstdUnpacker(take).write if upload.packed else take)
+        if digest.hexdigest() != upload.ref.sha256:
+            raise Refused("blob-broken", "the content is not what its SHA-256 says")
 
     def _announced(self, visit: HttpRequest, sha256: str) -> Upload:
         """The upload announced by the headers. Raises Refused."""
@@ -266,17 +289,20 @@ class BlobPages:
             raise HttpRefusal(409, "conflict", text, {"Waku-Received": str(incoming.at)}, "resume at Waku-Received")
         return incoming
 
-    async def _receive(self, visit: HttpRequest, sink: _Sink, *, packed: bool) -> None:
-        write = ZstdUnpacker(sink.write).write if packed else sink.write
+    async def _receive(self, visit: HttpRequest, write: Callable[[bytes], None]) -> None:
+        def write_all(pieces: list[bytes]) -> None:
+            for piece in pieces:
+                write(piece)
+
         writing: asyncio.Future[None] | None = None
         try:
             while pieces := await _gather(visit):
                 if writing is not None:
-                    await writing
-                writing = self.in_thread(_write_all, write, pieces)
+                    await ended(writing)
+                writing = self.in_thread(write_all, pieces)
         finally:
             if writing is not None:
-                await writing
+                await ended(writing)
 
     def _allowed(self, visit: HttpRequest) -> str:
         """The blob named by a path. Raises Refused if the name is invalid, or without a valid token."""
@@ -350,8 +376,3 @@ async def _gather(visit: HttpRequest) -> list[bytes]:
         if not pieces:  # what came before is kept, and the next call finds the same end
             raise
     return pieces
-
-
-def _write_all(write: Callable[[bytes], None], pieces: list[bytes]) -> None:
-    for piece in pieces:
-        write(piece)

@@ -9,8 +9,9 @@ from wakugumi.adapters.blobs.place import FolderPlace, Place
 from wakugumi.errors import ConfigError
 
 
-def open_place(url: str, token: str = "") -> Place:
-    """The place at a URL; a worker's place needs a token of its leader. Raises ConfigError."""
+def open_place(url: str, token: str = "", beside: str = "") -> Place:
+    """The place at a URL. A worker's place needs a token of its leader, whose own place is `beside`: the same authority
+    has signed both. Raises ConfigError."""
     try:
         parts = urlsplit(url)
     except ValueError as error:
@@ -20,7 +21,7 @@ def open_place(url: str, token: str = "") -> Place:
     if parts.scheme in {"http", "https"}:
         from wakugumi.adapters.blobs.place_http import HttpPlace
 
-        return HttpPlace(url, token)
+        return HttpPlace(url, token, beside=beside)
     if parts.scheme == "s3":
         from wakugumi.adapters.blobs.place_s3 import S3Place
 

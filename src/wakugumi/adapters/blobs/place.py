@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from wakugumi.adapters.blobs.store import CHUNK_BYTES, BlobStore, Incoming
+from wakugumi.adapters.blobs.store import CHUNK_BYTES, BlobStore, Incoming, link_into
 from wakugumi.adapters.files import READ
 from wakugumi.errors import Refused
 from wakugumi.wire.messages.references import BlobRef
@@ -26,6 +26,10 @@ class Place(Protocol):
     url: str
 
     def has(self, ref: BlobRef) -> bool: ...
+
+    def link(self, ref: BlobRef, source: Path) -> None:
+        """Before `put`: let a folder on this machine have a link to a file that never changes, in place of a copy."""
+        ...
 
     def put(self, ref: BlobRef, source: Path, on_bytes: OnBytes = ...) -> None:
         """Put a file's content there, if it is not there already. Refused("blob-broken") if the content is wrong."""
@@ -47,6 +51,10 @@ class FolderPlace:
 
     def has(self, ref: BlobRef) -> bool:
         return self.store.has(ref)
+
+    def link(self, ref: BlobRef, source: Path) -> None:
+        if not self.store.has(ref):
+            link_into(os.fspath(self.store.incoming), ref, source)
 
     def put(self, ref: BlobRef, source: Path, on_bytes: OnBytes = lambda _: None) -> None:
         if self.store.has(ref):
@@ -70,11 +78,9 @@ def _copy(file: int, into: Incoming, on_bytes: OnBytes) -> None:
     """Copy an open file from the offset of `into`, and finish that, which verifies the content."""
     try:
         os.lseek(file, into.at, os.SEEK_SET)
-        room = bytearray(CHUNK_BYTES)
-        view = memoryview(room)
-        while count := os.readv(file, [room]):
-            into.write(view[:count])
-            on_bytes(count)
+        while piece := os.read(file, CHUNK_BYTES):
+            into.write(piece)
+            on_bytes(len(piece))
         into.finish()
     finally:
         os.close(file)

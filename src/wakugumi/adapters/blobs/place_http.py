@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import http.client
-import io
 import os
 import select
 import socket
@@ -23,16 +22,18 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
 
-from wakugumi.adapters.blobs.store import CHUNK_BYTES, Incoming, ref_of_file
+from wakugumi.adapters.blobs.store import CHUNK_BYTES, LINKED_MIN_BYTES, Incoming, link_into, ref_of_file
 from wakugumi.adapters.files import READ
+from wakugumi.adapters.http.paced_answer import PacedAnswer, TooSlow
+from wakugumi.adapters.http.secured import SecuredConnection, access_at, answer_behind, early_bytes, tls_trouble
 from wakugumi.adapters.net.address import is_loopback
 from wakugumi.adapters.net.socket_options import tune
 from wakugumi.errors import CODES, ConfigError, Lost, Refused
 from wakugumi.limits.client import CONNECT_DEADLINE_S
-from wakugumi.limits.files import BLOB_RECEIVED_MIN_BYTES, BLOB_RECEIVED_MIN_S, BLOB_STALL_S, UPLOAD_PATIENCE_S
+from wakugumi.limits.files import BLOB_STALL_S, UPLOAD_PATIENCE_S
 from wakugumi.limits.units import KIB
 from wakugumi.wire.messages.references import BlobRef
 from wakugumi.wire.problem import read_problem
@@ -79,8 +80,10 @@ class HttpPlace:
         stall_s: float = BLOB_STALL_S,
         patience_s: float = UPLOAD_PATIENCE_S,
         packs: bool | None = None,
+        beside: str = "",
     ) -> None:
-        """`packs`: compress where it helps; by default unless the place is on this machine. Raises ConfigError."""
+        """`packs`: compress where it helps; by default unless the place is on this machine. `beside`: the leader's
+        place, for that of a worker. Raises ConfigError."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -93,13 +96,24 @@ class HttpPlace:
         self._port = port
         self._is_tls = parts.scheme == "https"
         self._path = parts.path.rstrip("/") + "/blobs/"
-        self._head = NO_BROWSER | ({"Authorization": f"Bearer {token}"} if token else {})
+        self._access = access = access_at(url, token, beside) if self._is_tls else None
+        shown = token or (access.key.text if access is not None and access.key is not None else "")
+        self._head = NO_BROWSER | ({"Authorization": f"Bearer {shown}"} if shown else {})
         self._stall_s = stall_s
         self._patience_s = patience_s
-        self._packs = not is_loopback(host) if packs is None else packs
+        self._is_near = is_loopback(host)
+        self._packs = not self._is_near if packs is None else packs
 
     def has(self, ref: BlobRef) -> bool:
         return self._ask(ref)[0]
+
+    def link(self, ref: BlobRef, source: Path) -> None:
+        there, received, folder = self._ask(ref) if self._is_near and ref.size >= LINKED_MIN_BYTES else (True, 0, "")
+        path = None if there or received or not folder else link_into(folder, ref, source)
+        if path and self._ask(ref)[1] != ref.size:  # The folder is another leader's, or another sender begins anew.
+            with contextlib.suppress(OSError):
+                if source.samefile(path):
+                    os.unlink(path)
 
     def put(self, ref: BlobRef, source: Path, on_bytes: OnBytes = lambda _: None) -> None:
         """Put a blob; bytes that are there already count as done. Retries for some minutes while the place is busy."""
@@ -140,7 +154,7 @@ class HttpPlace:
     def _put_patiently(self, ref: BlobRef, file: int, counted: _Counted) -> None:
         until = time.monotonic() + self._patience_s
         while True:
-            there, received = self._ask(ref)
+            there, received, _ = self._ask(ref)
             if there:
                 return
             try:
@@ -174,6 +188,8 @@ class HttpPlace:
                 else:
                     _send_file(sending, file, start, ref.size, counted)
                 sock.settimeout(_DECISION_S)
+                if sending.early:
+                    connection.response_class = answer_behind(sending.early)
             answer = connection.getresponse()
             _check(answer)
 
@@ -187,7 +203,7 @@ class HttpPlace:
     def _fetch(self, ref: BlobRef, into: Incoming, on_bytes: OnBytes) -> None:
         head = {"Range": f"bytes={into.at}-"} if into.at else {"Accept-Encoding": "zstd" if self._packs else "identity"}
         with self._connection() as connection:
-            connection.response_class = _Paced
+            connection.response_class = PacedAnswer
             self._send_head(connection, "GET", ref, head)
             answer = connection.getresponse()
             if answer.status == 416:
@@ -195,31 +211,31 @@ class HttpPlace:
             _check_source(answer)
             if answer.status == 200 and into.at:  # The source does not support ranges.
                 into.restart()
-            write: Callable[[memoryview], None] = into.write
+            write: Callable[[bytes], None] = into.write
             if answer.headers.get("Content-Encoding", "identity") == "zstd":
                 from wakugumi.adapters.blobs.zstd_stream import ZstdUnpacker
 
                 write = ZstdUnpacker(into.write).write
-            room = memoryview(bytearray(_READ_BYTES))
-            while count := answer.readinto(room):
+            while piece := answer.read1(_READ_BYTES):
                 before = into.at
-                write(room[:count])
+                write(piece)
                 on_bytes(into.at - before)
             if into.at < ref.size:
                 raise ConnectionResetError(errno.ECONNRESET, f"after {into.at} of {ref.size} bytes")
 
     # Both.
 
-    def _ask(self, ref: BlobRef) -> tuple[bool, int]:
-        """Whether the blob is there; if not, how many bytes of it were received."""
+    def _ask(self, ref: BlobRef) -> tuple[bool, int, str]:
+        """Whether the blob is there; if not, how many bytes of it were received, and the folder of uploads, if told."""
         with self._connection() as connection:
             self._send_head(connection, "HEAD", ref, {})
             answer = connection.getresponse()
             if answer.status == 404:
                 received = answer.headers.get("Waku-Received", "0")
-                return False, min(int(received), ref.size) if received.isascii() and received.isdigit() else 0
+                received_bytes = min(int(received), ref.size) if received.isascii() and received.isdigit() else 0
+                return False, received_bytes, unquote(answer.headers.get("Waku-Incoming", ""))
             _check(answer)
-            return answer.headers.get("Content-Length") == str(ref.size), 0
+            return answer.headers.get("Content-Length") == str(ref.size), 0, ""
 
     def _send_head(
         self, connection: http.client.HTTPConnection, method: str, ref: BlobRef, head: dict[str, str]
@@ -236,14 +252,18 @@ class HttpPlace:
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[http.client.HTTPConnection]:
-        kind = http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=CONNECT_DEADLINE_S)
+        connection: http.client.HTTPConnection
+        if self._access is not None:
+            connection = SecuredConnection(self._host, self._port, CONNECT_DEADLINE_S, self._access)
+        else:
+            kind = http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection
+            connection = kind(self._host, self._port, timeout=CONNECT_DEADLINE_S)
         try:
             yield connection
         except TimeoutError as error:  # With an errno: the kernel reports a vanished peer.
             if error.errno is not None:
                 raise Lost(f"{self.url} does not answer any more", "dead") from None
-            what = str(error) if isinstance(error, _TooSlow) else f"sent or accepted nothing for {self._stall_s:g} s"
+            what = str(error) if isinstance(error, TooSlow) else f"sent or accepted nothing for {self._stall_s:g} s"
             raise Lost(f"{self.url} {what}", "slow") from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise Lost(f"the transfer with {self.url} failed: {_words(error)}", "dead") from None
@@ -257,45 +277,6 @@ class _Busy(Refused):
     def __init__(self, code: str, message: str, again_s: float) -> None:
         super().__init__(code, message)
         self.again_s = again_s
-
-
-class _TooSlow(TimeoutError):
-    """Bytes arrive, but too few."""
-
-
-class _Pace(io.RawIOBase):
-    """A connection that raises _TooSlow after too long a wait for too few bytes."""
-
-    def __init__(self, raw: io.RawIOBase) -> None:
-        self._raw = raw
-        self._waited_s = 0.0
-        self._received = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, room: Any) -> int | None:
-        began = time.monotonic()
-        count = self._raw.readinto(room)
-        self._waited_s += time.monotonic() - began
-        self._received += count or 0
-        if self._received >= BLOB_RECEIVED_MIN_BYTES:
-            self._waited_s, self._received = 0.0, 0
-        elif self._waited_s > BLOB_RECEIVED_MIN_S:
-            raise _TooSlow(f"sent less than {BLOB_RECEIVED_MIN_BYTES} bytes in {BLOB_RECEIVED_MIN_S:g} s")
-        return count
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
-
-
-class _Paced(http.client.HTTPResponse):
-    """An answer that may not trickle: a slow source would block its thread and callers without end."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fp = io.BufferedReader(_Pace(self.fp.detach()))
 
 
 class _Counted:
@@ -316,6 +297,8 @@ class _Sending:
 
     def __init__(self, sock: socket.socket, stall_s: float) -> None:
         self.sock = sock
+        self.early = b""
+        """Bytes of an early answer under TLS."""
         self._stall_s = stall_s
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN | select.POLLOUT)
@@ -326,7 +309,12 @@ class _Sending:
         ready = self._poll.poll(self._stall_s * 1000)
         if not ready:
             raise TimeoutError
-        return not ready[0][1] & (select.POLLIN | select.POLLHUP | select.POLLERR)
+        if ready[0][1] & (select.POLLHUP | select.POLLERR):
+            return False
+        if ready[0][1] & select.POLLIN and isinstance(self.sock, ssl.SSLSocket):
+            self.early = early_bytes(self.sock)
+            return not self.early
+        return not ready[0][1] & select.POLLIN
 
     def send(self, data: bytes | memoryview) -> bool:
         view = memoryview(data)
@@ -431,5 +419,5 @@ def _words(error: Exception) -> str:
     if isinstance(error, ConnectionRefusedError):
         return "nobody listens there"
     if isinstance(error, OSError):
-        return error.strerror or str(error)
+        return tls_trouble(error) or error.strerror or str(error)
     return str(error) or type(error).__name__

@@ -72,6 +72,9 @@ class S3Place:
                 raise
             return False
 
+    def link(self, _ref: BlobRef, _source: Path) -> None:
+        """Does nothing: the store is elsewhere."""
+
     def put(self, ref: BlobRef, source: Path, on_bytes: OnBytes = lambda _: None) -> None:
         if self.has(ref):
             on_bytes(ref.size)

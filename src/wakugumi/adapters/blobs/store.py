@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from wakugumi.adapters.files import READ, free_on_disk, refused, sync_folder, write_all
+from wakugumi.adapters.digest import Digest
+from wakugumi.adapters.files import READ, Closing, Refusing, free_on_disk, refused, sync_folder, write_all
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits.files import BLOB_RECENT_S
 from wakugumi.limits.runner import DISK_FREE_MIN_BYTES
@@ -31,6 +32,10 @@ CHUNK_BYTES: Final = 1 * MIB
 """Bytes read, hashed and written at a time: with fewer, calls cost more than bytes."""
 _TOUCH_S: Final = 60.0
 """Interval at which a use is noted: a thousand jobs with the same blob need not write its time a thousand times."""
+LINKED_MIN_BYTES: Final = 4 * MIB
+_LINKED_MAX_BYTES: Final = 64 * 1024 * MIB
+"""Sizes of files that are linked and not copied. Verifying a larger one takes more than a minute, and its sender sees
+no progress meanwhile."""
 _INCOMING: Final = ".incoming"
 _WRITE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _HEX: Final = frozenset("0123456789abcdef")
@@ -43,22 +48,45 @@ def is_sha256(text: str) -> bool:
 
 def ref_of_file(path: str | os.PathLike[str], on_bytes: Callable[[int], None] = lambda _: None) -> BlobRef:
     """Read a file once for its size and SHA-256. An exception of `on_bytes` ends it. Raises OSError."""
-    digest = hashlib.sha256()
-    size = 0
-    with open(os.open(path, READ), "rb", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    with Closing(os.open(path, READ)) as file:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
             raise OSError(0, "it is not a regular file")
-        room = bytearray(CHUNK_BYTES)
-        view = memoryview(room)
-        while count := file.readinto(room):
-            digest.update(view[:count])
-            size += count
-            on_bytes(count)
-    return BlobRef(digest.hexdigest(), size)
+        return ref_of_open(file, on_bytes)
+
+
+def ref_of_open(file: int, on_bytes: Callable[[int], None]) -> BlobRef:
+    """As `ref_of_file`, of an open file, whose position stays."""
+    digest, at, room = hashlib.sha256(), 0, bytearray(CHUNK_BYTES)
+    view = memoryview(room)
+    while count := os.preadv(file, [room], at):
+        digest.update(view[:count])
+        at += count
+        on_bytes(count)
+    return BlobRef(digest.hexdigest(), at)
 
 
 def ref_of_bytes(content: bytes) -> BlobRef:
     return BlobRef(hashlib.sha256(content).hexdigest(), len(content))
+
+
+def link_into(folder: str, ref: BlobRef, source: Path) -> str | None:
+    """Make a file that never changes the complete, unverified upload of a store: `begin` reads all of it. Returns its
+    path; None if that cannot be: a transfer has begun, or the folder is on another file system, of another user, or no
+    folder for uploads."""
+    path = f"{folder}/{ref.sha256}"
+    try:
+        found = os.stat(folder, follow_symlinks=False)
+        is_ours = found.st_mode == stat.S_IFDIR | stat.S_IRWXU and found.st_uid == os.geteuid()
+        if (
+            not is_ours
+            or os.path.basename(folder) != _INCOMING
+            or not LINKED_MIN_BYTES <= ref.size <= _LINKED_MAX_BYTES
+        ):
+            return None
+        os.link(source, path, follow_symlinks=False)
+    except OSError:
+        return None
+    return path
 
 
 class StoredBlob(NamedTuple):
@@ -82,43 +110,48 @@ class Incoming:
         self.ref = ref
         self._scratch = scratch
         self._path = path
-        self._digest = hashlib.sha256()
+        self._digest = Digest()
         self.at = 0
-        try:
+        with self.refusing("a blob cannot be written"):
             self._file = os.open(scratch, _WRITE, 0o600)
             try:
                 self._lock()
-                self._read_received()
+                self.read_received()
             except BaseException:
                 os.close(self._file)
                 self._file = -1
                 raise
-        except OSError as error:
-            raise refused(error, "a blob cannot be written") from None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Append bytes. More bytes than the size are refused; earlier bytes are kept."""
         if self.at + len(data) > self.ref.size:
             raise Refused("blob-broken", f"more than the {self.ref.size} bytes that were announced")
-        try:
-            write_all(self._file, data)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._file, self.at)
-                os.lseek(self._file, self.at, os.SEEK_SET)
-            raise refused(error, "a blob cannot be written") from None
+        with self.refusing("a blob cannot be written"):
+            try:
+                write_all(self._file, self.for_file(data))
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self.cut(self.at)
+                raise
         self._digest.update(data)
         self.at += len(data)
 
     def restart(self) -> None:
         """Drop all received bytes."""
-        try:
-            os.ftruncate(self._file, 0)
-            os.lseek(self._file, 0, os.SEEK_SET)
-        except OSError as error:
-            raise refused(error, "a blob cannot be written") from None
-        self._digest = hashlib.sha256()
+        with self.refusing("a blob cannot be written"):
+            self._leave_link()
+            self.cut(0)
+        self._digest = Digest()
         self.at = 0
+
+    def for_file(self, data: bytes | bytearray | memoryview) -> bytes | bytearray | memoryview:
+        """The part of the next bytes that belongs into the file: all."""
+        return data
+
+    def cut(self, size: int) -> None:
+        """Drop all but the first bytes. Raises OSError."""
+        os.ftruncate(self._file, size)
+        os.lseek(self._file, size, os.SEEK_SET)
 
     def finish(self) -> None:
         """Verify the complete content and move it to its place. Broken content is removed."""
@@ -128,17 +161,22 @@ class Incoming:
         if self._digest.hexdigest() != self.ref.sha256:
             self.abandon()
             raise Refused("blob-broken", "the content is not what its SHA-256 says")
-        try:
-            # Once, at the end: an earlier start was measured, and is no faster.
-            os.fdatasync(self._file)
-            os.fchmod(self._file, 0o444)
-            os.utime(self._file)  # Its times are those of the begun upload, which may be long ago.
-            os.replace(self._scratch, self._path)
-            sync_folder(os.path.dirname(self._path))
-        except OSError as error:
-            self.close()
-            raise refused(error, "a blob cannot be kept") from None
-        self.close()
+        with contextlib.closing(self), self.refusing("a blob cannot be kept"):
+            self.move(self._file, self._scratch, self._path)
+
+    @staticmethod
+    def move(file: int, scratch: str | Path, path: str) -> None:
+        """Make a complete open file a blob. Raises OSError."""
+        os.fdatasync(file)  # Once, at the end: an earlier start was measured, and is no faster.
+        os.fchmod(file, 0o444)
+        os.utime(file)  # Its times are those of the begun upload, which may be long ago.
+        os.replace(scratch, path)
+        sync_folder(os.path.dirname(path))
+
+    @staticmethod
+    def refusing(what: str) -> Refusing:
+        """A context for work on the disk."""
+        return Refusing(what)
 
     def close(self) -> None:
         """Leave the received bytes for a later resume."""
@@ -164,9 +202,20 @@ class Incoming:
         if named is None or found.st_ino != named.st_ino:  # The previous writer has just finished it.
             raise Refused("blob-busy", "another writer has just written the same content")
 
-    def _read_received(self) -> None:
+    def _leave_link(self) -> None:
+        """Begin with a new file if this one is a link (`BlobStore.link`): the other owner needs its content."""
+        if os.fstat(self._file).st_nlink > 1:
+            os.unlink(self._scratch)
+            os.close(self._file)
+            self._file = os.open(self._scratch, _WRITE, 0o600)
+            self._lock()
+
+    def read_received(self) -> None:
         """Hash the bytes of earlier tries; drop them if they are too many."""
-        if os.fstat(self._file).st_size > self.ref.size:
+        received = os.fstat(self._file).st_size
+        if received != self.ref.size:
+            self._leave_link()
+        if received > self.ref.size:
             os.ftruncate(self._file, 0)
         room = bytearray(CHUNK_BYTES)
         view = memoryview(room)
@@ -228,11 +277,9 @@ class BlobStore:
     def begin(self, ref: BlobRef) -> Incoming:
         """Begin or resume a transfer. Raises Refused, also if there is no space for it."""
         path = self.path(ref.sha256)
-        try:
+        with Refusing("a blob cannot be written"):
             os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
             free = free_on_disk(self.folder) - self._free_min_bytes
-        except OSError as error:
-            raise refused(error, "a blob cannot be written") from None
         if free < ref.size - self.received(ref.sha256):
             raise Refused("disk", f"no room for a blob of {ref.size} bytes: {max(0, free)} bytes are free")
         return Incoming(ref, self.scratch(ref.sha256), path)
@@ -245,19 +292,10 @@ class BlobStore:
     def adopt(self, ref: BlobRef, source: Path) -> None:
         """Make a file in `incoming`, hashed while it was written, a blob. Raises Refused."""
         path = self.path(ref.sha256)
-        try:
+        with Refusing("a blob cannot be kept"):
             os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
-            file = os.open(source, READ)
-            try:
-                os.fdatasync(file)
-                os.fchmod(file, 0o444)
-                os.utime(file)
-                os.replace(source, path)
-            finally:
-                os.close(file)
-            sync_folder(os.path.dirname(path))
-        except OSError as error:
-            raise refused(error, "a blob cannot be kept") from None
+            with Closing(os.open(source, READ)) as file:
+                Incoming.move(file, source, path)
 
     def open(self, sha256: str) -> int:
         """Open a blob: it can be read to its end even if it is removed meanwhile. Raises Refused."""
@@ -352,10 +390,7 @@ def _remove_idle(path: str, before: float) -> bool:
     """Remove an old transfer unless a writer has it locked, in any process. Raises OSError then."""
     if os.stat(path, follow_symlinks=False).st_mtime > before:
         return False
-    file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with Closing(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)) as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.unlink(path)
-    finally:
-        os.close(file)
     return True

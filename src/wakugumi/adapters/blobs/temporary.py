@@ -5,14 +5,15 @@ Content of a remote place passes through a file that is never synced; content in
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import os
-from collections.abc import Iterator
+from io import FileIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from wakugumi.adapters.blobs.place import FolderPlace, OnBytes, Place
-from wakugumi.adapters.blobs.store import CHUNK_BYTES, Incoming
-from wakugumi.adapters.files import refused
+from wakugumi.adapters.blobs.store import Incoming, ref_of_open
+from wakugumi.adapters.files import Refusing
+from wakugumi.adapters.zip.records import missing_of_head
 from wakugumi.errors import Refused
 from wakugumi.wire.messages.references import BlobRef
 
@@ -28,38 +29,49 @@ class NotWritten(Refused):
 class TemporaryDownload(Incoming):
     """Content on its way to a temporary file, which is not synced. Disk errors are NotWritten."""
 
-    def __init__(self, ref: BlobRef, scratch: str, path: str) -> None:
-        with _ours():
-            super().__init__(ref, scratch, path)
+    @staticmethod
+    def move(_file: int, scratch: str | Path, path: str) -> None:
+        os.replace(scratch, path)
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        with _ours():
-            super().write(data)
-
-    def restart(self) -> None:
-        with _ours():
-            super().restart()
-
-    def finish(self) -> None:
-        if self.at != self.ref.size or self._digest.hexdigest() != self.ref.sha256:
-            super().finish()  # Raises the right error.
-        try:
-            os.replace(self._scratch, self._path)
-        except OSError as error:
-            raise NotWritten(error) from None
-        finally:
-            self.close()
+    @staticmethod
+    def refusing(what: str) -> Refusing:
+        return Refusing(what, lambda error, _what: NotWritten(error))
 
 
-@contextlib.contextmanager
-def _ours() -> Iterator[None]:
-    """Turn a refusal caused by a disk error into NotWritten."""
-    try:
-        yield
-    except Refused as no:
-        if isinstance(no.__context__, OSError):
-            raise NotWritten(no.__context__) from None
-        raise
+class ArchiveDownload(TemporaryDownload):
+    """An archive on its way to a file that lacks the archive's head: the first content begins where the file does, so
+    that the file can become that content without a copy."""
+
+    def __init__(self, ref: BlobRef, scratch: str, path: str, head: bytearray) -> None:
+        """`head` has the first bytes of an earlier try, and gets those that are still missing."""
+        self._head = head
+        super().__init__(ref, scratch, path)
+
+    def for_file(self, data: bytes | bytearray | memoryview) -> bytes | bytearray | memoryview:
+        while len(data) and (missing := missing_of_head(self._head)):
+            self._head += data[:missing]
+            data = data[missing:]
+        return data
+
+    def cut(self, size: int) -> None:
+        del self._head[size:]
+        super().cut(size - len(self._head))
+
+    def read_received(self) -> None:
+        self._digest.update(bytes(self._head))
+        self.at = len(self._head)
+        super().read_received()
+
+
+def open_blob(place: Place, ref: BlobRef) -> FileIO:
+    """A blob's content as an open file without a name; of a folder that we can access, the blob itself. Raises Refused
+    or Lost."""
+    if isinstance(place, FolderPlace):
+        return FileIO(place.store.open(ref.sha256))
+    with Refusing("a blob cannot be written"), TemporaryDirectory(prefix="wakugumi-") as folder:
+        path = f"{folder}/{ref.sha256}"
+        place.fetch(ref, TemporaryDownload(ref, f"{path}.part", path))
+        return FileIO(path)
 
 
 def open_here(place: Place, ref: BlobRef, on_bytes: OnBytes) -> int | None:
@@ -71,18 +83,9 @@ def open_here(place: Place, ref: BlobRef, on_bytes: OnBytes) -> int | None:
         return None
     file = place.store.open(ref.sha256)
     try:
-        digest, at = hashlib.sha256(), 0
-        room = bytearray(CHUNK_BYTES)
-        view = memoryview(room)
-        while count := os.preadv(file, [room], at):
-            at += count
-            digest.update(view[:count])
-            on_bytes(count)
-        if BlobRef(digest.hexdigest(), at) != ref:
-            raise Refused("blob-broken", "the content is not what its SHA-256 says")
-    except OSError as error:
-        os.close(file)
-        raise refused(error, "a blob cannot be read") from None
+        with Refusing("a blob cannot be read"):
+            if ref_of_open(file, on_bytes) != ref:
+                raise Refused("blob-broken", "the content is not what its SHA-256 says")
     except BaseException:
         os.close(file)
         raise

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from typing import Final, Protocol
 
+from wakugumi.core.access.identity import Identity
 from wakugumi.limits.files import TOKEN_S
 
 
@@ -30,3 +32,23 @@ def check_token(key: str, sha256: str, token: str, now: float) -> bool:
 
 def _sign(key: str, sha256: str, expiry: str) -> str:
     return hmac.new(key.encode(), f"{sha256}.{expiry}".encode(), hashlib.sha256).hexdigest()
+
+
+class BlobReaders(Protocol):
+    """Which content is for whom?"""
+
+    def may_read(self, identity: Identity, sha256: str) -> bool: ...
+    def brings(self, identity: Identity, sha256: str) -> None:
+        """The content is being received from this identity."""
+        ...
+
+
+class _Everyone:
+    def may_read(self, _identity: Identity, _sha256: str) -> bool:
+        return True
+
+    def brings(self, _identity: Identity, _sha256: str) -> None:
+        """Makes no difference."""
+
+
+EVERYONE: Final = _Everyone()

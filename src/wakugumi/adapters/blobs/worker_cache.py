@@ -23,7 +23,7 @@ from wakugumi.adapters.blobs import worker_cache_index
 from wakugumi.adapters.blobs.partials import Partials
 from wakugumi.adapters.blobs.store import BlobStore, is_sha256
 from wakugumi.adapters.blobs.worker_cache_index import CacheOnDisk
-from wakugumi.adapters.files import free_on_disk, refused, remove_tree
+from wakugumi.adapters.files import Refusing, free_on_disk, remove_tree
 from wakugumi.adapters.jobdir.folder_claim import claim
 from wakugumi.errors import Refused
 from wakugumi.limits.files import CACHE_BLOBS_MAX, CACHE_DISK_SHARE
@@ -129,11 +129,9 @@ class CacheFolder:
             return
         now = time.time_ns()
         path = self.store.path(ref.sha256)
-        try:
+        with Refusing("a content cannot be kept"):
             os.utime(path, ns=(now, now // _SECOND_NS * _SECOND_NS + _MARK_NS))
             changed_ns = os.stat(path, follow_symlinks=False).st_mtime_ns
-        except OSError as error:
-            raise refused(error, "a content cannot be kept") from None
         self._blobs[ref.sha256] = CachedBlob(ref.size, changed_ns, now)
         self.used_bytes += ref.size
 
@@ -229,7 +227,7 @@ class CacheFolder:
             # First an empty manifest: after a crash it marks the links as ours.
             self.write_manifest(cache_id, CacheOnDisk("", False, {}))
         scratch = f"{self._manifest(cache_id)}.link"
-        try:
+        with Refusing(f"the files of cache {cache_id!r} cannot be linked"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(scratch)
             for name, ref in files.items():
@@ -241,8 +239,6 @@ class CacheFolder:
                     if not os.path.samestat(os.lstat(content), os.lstat(path)):
                         os.link(content, scratch)
                         os.replace(scratch, path)
-        except OSError as error:
-            raise refused(error, f"the files of cache {cache_id!r} cannot be linked") from None
 
     def unnamed(self, cache_id: str, files: Mapping[str, BlobRef]) -> list[str]:
         """Names that are not linked to a present content."""
@@ -257,10 +253,8 @@ class CacheFolder:
 
     def write_manifest(self, cache_id: str, cache: CacheOnDisk) -> None:
         """Make this the cache on disk, from any thread."""
-        try:
+        with Refusing(f"cache {cache_id!r} cannot be kept"):
             worker_cache_index.write(self._manifest(cache_id), cache)
-        except OSError as error:
-            raise refused(error, f"cache {cache_id!r} cannot be kept") from None
 
     def keep(self, cache_id: str, cache: CacheOnDisk) -> None:
         """Make the linked and written cache the current one."""

@@ -4,7 +4,7 @@ Three rules make a store, whatever it is built on. A row is changed only with it
 the first accepted result wins. A row belongs to its owner as long as that gateway's lease holds, by a clock of the
 store that cannot be set. A written row is visible to all at once, and survives power loss after `flush`.
 
-Contents of more than SPOOL_MEMORY_BYTES are files of a folder that all gateways see (`adapters/http/spool.py`); a row
+Contents of more than SPOOL_MEMORY_BYTES are files of a folder that all gateways see (`adapters/spool.py`); a row
 names them. Every store must pass `tests/conformance/test_gateway_stores.py`.
 """
 

@@ -26,6 +26,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from wakugumi.adapters.files import Closing
 from wakugumi.adapters.gateway_store.rows import COLUMNS, data_of, read_row, row_values
 from wakugumi.adapters.gateway_store.sqlite_file import FILE_NAME, open_file
 from wakugumi.adapters.journal.disk_reserve import DiskRoom
@@ -89,20 +90,21 @@ class SqliteGatewayStore:
         """Threads that use the second connection: one, or none. The caller may be gone meanwhile."""
         self._aside_over = False
         self._tasks = Tasks()
+        self._told = _Told(self._refused)
         self._flushed: asyncio.Future[None] | None = None
         """The next flush, for writes since the last one began."""
         self._flushing: asyncio.Task[None] | None = None
 
     async def get(self, job: JobId, *, contents: bool = True) -> GatewayJob | None:
         columns = "body, answer" if contents else "NULL, NULL"
-        with self._told():
+        with self._told:
             found = self._base.execute(f"SELECT {COLUMNS}, {columns} FROM job WHERE id = ?", (job,)).fetchone()  # noqa: S608 - our own words
         return None if found is None else read_row(found)
 
     async def add(self, row: GatewayJob) -> tuple[GatewayJob, bool]:
         now = self._clock()
         new = msgspec.structs.replace(row, version=1, accepted_at=now, changed_at=now)
-        with self._told():
+        with self._told:
             added = self._base.execute(
                 "INSERT INTO job VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (*row_values(new), data_of(new.body), data_of(new.answer)),
@@ -122,7 +124,7 @@ class SqliteGatewayStore:
             if before is not after:  # A content that stays is not written again.
                 sets += f", {column} = ?"
                 values.append(data_of(after))
-        with self._told():
+        with self._told:
             changed = self._execute(
                 f"UPDATE job SET {sets} WHERE id = ? AND version = ?",  # noqa: S608 - our own words
                 (version, *values, job, old.version),
@@ -130,28 +132,28 @@ class SqliteGatewayStore:
         return new if changed == 1 else None
 
     async def remove(self, row: GatewayJob) -> bool:
-        with self._told():
+        with self._told:
             gone = self._execute("DELETE FROM job WHERE id = ? AND version = ?", (row.job, row.version)).rowcount
         return gone == 1
 
     async def hold(self, owner: str, lease_s: float) -> None:
         now = self._uptime()
-        with self._told():
+        with self._told:
             self._execute("INSERT OR REPLACE INTO lease VALUES(?, ?, ?)", (owner, self._boot, now + lease_s))
             self._execute("DELETE FROM lease WHERE boot <> ? OR until < ?", (self._boot, now))
 
     async def release(self, owner: str) -> None:
-        with self._told():
+        with self._told:
             self._base.execute("DELETE FROM lease WHERE owner = ?", (owner,))
 
     async def is_held(self, owner: str) -> bool:
-        with self._told():
+        with self._told:
             found = self._base.execute("SELECT boot, until FROM lease WHERE owner = ?", (owner,)).fetchone()
         return found is not None and found[0] == self._boot and found[1] >= self._uptime()
 
     async def orphans(self, most: int, *, but: str = "") -> list[JobId]:
         found: list[tuple[float, bytes]] = []
-        with self._told():
+        with self._told:
             living = self._base.execute(
                 "SELECT owner FROM lease WHERE boot = ? AND until >= ?", (self._boot, self._uptime())
             ).fetchall()
@@ -164,7 +166,7 @@ class SqliteGatewayStore:
         return [JobId(job) for _, job in sorted(found)[:most]]
 
     async def open_jobs(self, owner: str, most: int, after: OpenJob | None = None) -> list[OpenJob]:
-        with self._told():
+        with self._told:
             found = self._base.execute(
                 "SELECT accepted_at, id FROM job WHERE state < 2 AND owner = ? AND (accepted_at, id) > (?, ?) "
                 "ORDER BY accepted_at, id LIMIT ?",
@@ -174,7 +176,7 @@ class SqliteGatewayStore:
 
     async def oldest(self, most: int, age_s: float | None = None) -> list[GatewayJob]:
         before = math.inf if age_s is None else self._clock() - age_s
-        with self._told():
+        with self._told:
             found = self._base.execute(
                 f"SELECT {COLUMNS}, NULL, NULL FROM job WHERE state >= 2 AND changed_at <= ? "  # noqa: S608 - our own words
                 "ORDER BY changed_at LIMIT ?",
@@ -265,7 +267,7 @@ class SqliteGatewayStore:
             except SQL_ERRORS as error:
                 raise self._refused(error) from None
             except (OSError, RuntimeError) as error:
-                raise _disk_refused(error) from None
+                raise disk_refused(error) from None
 
     def _aside_used(self) -> None:
         """A thread no longer uses the second connection; the last one closes it."""
@@ -282,7 +284,7 @@ class SqliteGatewayStore:
                 await beside(lambda: _sync(self._log), "flush")
                 failed = None
             except Exception as error:
-                failed = _disk_refused(error)
+                failed = disk_refused(error)
             finally:  # Waiting callers are released in any case.
                 if failed is None:
                     asked.set_result(None)
@@ -302,14 +304,6 @@ class SqliteGatewayStore:
             self._room.give_up_reserve()
             return self._base.execute(statement, values)
 
-    @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """Translates SQLite's errors."""
-        try:
-            yield
-        except SQL_ERRORS as error:
-            raise self._refused(error) from None
-
     def _refused(self, error: Exception) -> Refused:
         if is_full(error, self._path.parent):
             return _full()
@@ -318,18 +312,29 @@ class SqliteGatewayStore:
         return Refused("worker-error", f"the gateway's state cannot be used: {error}", "look at the gateway's disk")
 
 
+class _Told:
+    """Translates SQLite's errors."""
+
+    def __init__(self, refused: Callable[[Exception], Refused]) -> None:
+        self._refused = refused
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, SQL_ERRORS):
+            raise self._refused(error) from None
+
+
 def _sync(path: str) -> None:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with Closing(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as file:
         os.fdatasync(file)
-    finally:
-        os.close(file)
 
 
-def _disk_refused(error: Exception) -> Refused:
+def disk_refused(error: Exception, _what: str = "") -> Refused:
     """A full disk is a case of its own; other errors are for the operator. A machine may also have no thread to
     spare."""
-    if not isinstance(error, OSError):
+    if not isinstance(error, OSError) or error.errno == errno.EAGAIN:
         return Refused("worker-error", f"the gateway's state cannot be used: {error}", "the gateway's log has more")
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return _full()

@@ -51,6 +51,9 @@ MIGRATIONS: Final = (
         "DROP INDEX open_jobs",
         "CREATE INDEX open_jobs ON job(owner, accepted_at, state, kept_bytes) WHERE state < 2",
     ),
+    # Each row has its client id (`rows.py` finds that of an older row). Earlier versions would show jobs to everybody:
+    # they cannot open the file any more.
+    (),
 )
 """Statements that turn version n - 1 into version n, in order; the version of a file is `PRAGMA user_version`."""
 VERSION: Final = len(MIGRATIONS)

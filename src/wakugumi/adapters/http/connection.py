@@ -21,9 +21,10 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from wakugumi.adapters.http.request import READ_BYTES, WebRequest
 from wakugumi.adapters.net.gate import gate
+from wakugumi.adapters.net.guard import Caller
+from wakugumi.core.connections.pace import OutputPace
 from wakugumi.errors import Lost, Refused
 from wakugumi.limits.http import (
-    BODY_RECEIVED_MIN_BYTES,
     BODY_RECEIVED_MIN_S,
     HTTP_HEADERS_MAX,
     HTTP_LINE_BYTES_MAX,
@@ -61,6 +62,7 @@ class Connection(asyncio.Protocol):
         self._idle_s = idle_s
         self._loop = asyncio.get_running_loop()
         self._gate = gate()
+        self.caller: Caller | None = None
         self._gone = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -152,6 +154,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, _error: Exception | None) -> None:
         self._gone.set()
         self._is_last = True
+        if self.caller is not None:
+            self.caller.left()
         self.resume_writing()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
@@ -361,15 +365,14 @@ class Connection(asyncio.Protocol):
     # Readers of answers.
 
     def _watch(self) -> None:
-        unread = self.transport.get_write_buffer_size()
-        self._unread_watch = self._loop.call_later(BODY_RECEIVED_MIN_S, self._look, unread, self.dropped)
+        pace = OutputPace(self.transport.get_write_buffer_size(), self.dropped)
+        self._unread_watch = self._loop.call_later(pace.look_s, self._look, pace)
 
-    def _look(self, unread_before: int, dropped_before: int) -> None:
-        read = unread_before - self.transport.get_write_buffer_size()
-        if max(read, self.dropped - dropped_before) < BODY_RECEIVED_MIN_BYTES:
+    def _look(self, pace: OutputPace) -> None:
+        if pace.is_too_slow(self.transport.get_write_buffer_size(), self.dropped):
             self.transport.abort()
         else:
-            self._watch()
+            self._unread_watch = self._loop.call_later(pace.look_s, self._look, pace)
 
     def _unwatch(self) -> None:
         if self._unread_watch is not None:

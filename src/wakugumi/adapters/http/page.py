@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
+from wakugumi.core.access.decide import Right
+from wakugumi.core.access.identity import Identity
 from wakugumi.errors import Refused
 
 
@@ -44,9 +46,14 @@ class HttpRequest(Protocol):
     """The rest of the path behind the page's, percent-encoded as received."""
     job: str
     """The job of the request, for the access log: set by the page."""
+    identity: Identity
+    """The sender; nobody for a page that is open to all."""
 
     @property
     def peer(self) -> str: ...
+
+    @property
+    def is_tls(self) -> bool: ...
 
     def header(self, name: str) -> str | None: ...
 
@@ -76,6 +83,11 @@ class HttpRequest(Protocol):
         Refused if the body is broken, Lost if the sender is gone."""
         ...
 
+    @property
+    def is_whole(self) -> bool:
+        """The whole body has arrived, read or not."""
+        ...
+
     def cut_off(self) -> None:
         """Ends the connection at once."""
         ...
@@ -97,6 +109,8 @@ class PageRoute(NamedTuple):
     page: Page
     quiet: bool = False
     """Machines request this page again and again: its requests are logged for debugging only."""
+    need: Right = Right.KEYS
+    """The right that the sender must have."""
 
 
 Pages: TypeAlias = Callable[[], Sequence[PageRoute]]

@@ -10,10 +10,14 @@ from urllib.parse import unquote_to_bytes
 from httptools import HttpParserInvalidURLError, parse_url
 
 from wakugumi.adapters.http.page import HttpRefusal
+from wakugumi.adapters.net.guard import Caller
+from wakugumi.core.access.identity import Identity, Role
+from wakugumi.core.connections.pace import InputPace
 from wakugumi.errors import Lost, bad_request
-from wakugumi.limits.http import BODY_RECEIVED_MIN_BYTES, BODY_RECEIVED_MIN_S
 from wakugumi.limits.units import KIB
 
+NOBODY: Final = Identity("nobody", Role.READER, proof="none")
+"""The sender of a request for a page that is open to all."""
 READ_BYTES: Final = 64 * KIB
 """Bytes of a wanted body that are held before reading pauses."""
 
@@ -22,6 +26,8 @@ class Carrier(Protocol):
     """The connection of a request."""
 
     transport: asyncio.Transport
+    caller: Caller | None
+    """As the guard knows this connection, once a request has asked for it."""
     dropped: int
     """Bytes of a body that were received and dropped."""
 
@@ -46,7 +52,19 @@ class WebRequest:
 
     __slots__ = (
         *("_pieces", "_query", "_waiter", "_why", "awaits_continue", "buffered", "connection", "headers", "is_wanted"),
-        *("is_whole", "job", "keeps_alive", "method", "path", "query_text", "rest", "sent_bytes", "status", "version"),
+        *(
+            "identity",
+            "is_whole",
+            "job",
+            "keeps_alive",
+            "method",
+            "path",
+            "query_text",
+            "rest",
+            "sent_bytes",
+            "status",
+            "version",
+        ),
     )
 
     def __init__(
@@ -58,6 +76,7 @@ class WebRequest:
         self.path, self.query_text = _path_and_query(target)
         self.rest = ""
         self.job = ""
+        self.identity = NOBODY
         self.version = version
         self.headers = headers
         wish = headers.get(b"connection", b"").lower()
@@ -80,6 +99,10 @@ class WebRequest:
     def peer(self) -> str:
         address = self.connection.transport.get_extra_info("peername")
         return str(address[0]) if isinstance(address, tuple) else "a local process"
+
+    @property
+    def is_tls(self) -> bool:
+        return self.connection.transport.get_extra_info("ssl_object") is not None
 
     @property
     def content_length(self) -> int | None:
@@ -161,24 +184,22 @@ class WebRequest:
     async def _at_a_pace(self, read: Callable[[], Awaitable[bytes]]) -> AsyncIterator[bytes]:
         """Pieces until the end. Raises HttpRefusal for a sender of next to nothing."""
         clock = asyncio.get_running_loop().time
-        left_s, received = BODY_RECEIVED_MIN_S, 0
+        pace = InputPace()
         while True:
+            waited_s = 0.0
             if self.is_whole:  # The sender has done its part.
                 piece = await read()
             else:
                 asked_at = clock()
                 try:
-                    async with asyncio.timeout(left_s):
+                    async with asyncio.timeout(pace.left_s):
                         piece = await read()
                 except TimeoutError:
-                    text = f"less than {BODY_RECEIVED_MIN_BYTES} bytes came in {BODY_RECEIVED_MIN_S:g} s"
-                    raise HttpRefusal(408, "too-slow", text, {"Connection": "close"}) from None
-                left_s -= clock() - asked_at  # Our own time with a piece is not the sender's fault.
+                    raise HttpRefusal(408, "too-slow", pace.why_late(), {"Connection": "close"}) from None
+                waited_s = clock() - asked_at
             if not piece:
                 return
-            received += len(piece)
-            if received >= BODY_RECEIVED_MIN_BYTES:
-                left_s, received = BODY_RECEIVED_MIN_S, 0
+            pace.came(len(piece), waited_s)
             yield piece
 
 

@@ -40,20 +40,20 @@ class DoneMarks:
         self._links = True
         """False once the file system turned out to have no links."""
 
-    def put(self, job: str, content: bytes, path: str) -> None:
-        """Write a result to `path`, completely or not at all. Raises OSError."""
+    def put(self, job: str, content: bytes, name: str, folder: int) -> None:
+        """Write a result to a new file of an open folder, completely or not at all. Raises OSError."""
         if self._links and len(content) <= LINE_BYTES_MAX:
             with self._lock:
                 if self._write_line(b"%s %s\n" % (job.encode(), content)):
                     try:
-                        os.link(self._path, path)
+                        os.link(self._path, name, dst_dir_fd=folder, follow_symlinks=False)
                         return
                     except FileExistsError:
                         raise
                     except OSError as error:
                         self._links = error.errno not in {errno.EPERM, errno.ENOTSUP, errno.EXDEV}
                         self._turn()
-        write_new(path, content, 0o600)
+        write_new(name, content, 0o600, folder)
 
     def close(self) -> None:
         with self._lock:
@@ -90,9 +90,9 @@ class DoneMarks:
             os.unlink(self._path)
 
 
-def read_entry(job: str, path: str) -> bytes | None:
-    """The result that was put for this job. None if there is none. Raises OSError."""
-    data = read_all(path)
+def read_entry(job: str, name: str, folder: int) -> bytes | None:
+    """The result that was put for this job in an open folder. None if there is none. Raises OSError."""
+    data = read_all(name, folder)
     if data.startswith(b"{"):
         return data
     start = job.encode() + b" "

@@ -16,9 +16,8 @@ import msgspec
 from wakugumi.adapters.files import read_all
 from wakugumi.adapters.jobdir.done_marks import read_entry
 from wakugumi.adapters.jobdir.large_parts import ARCHIVE, Whole, parts_of
-from wakugumi.adapters.zip.write_memory import crc32
-from wakugumi.wire.messages.job import JobResult
-from wakugumi.wire.messages.payload import encode
+from wakugumi.adapters.zip.records import crc32
+from wakugumi.wire.messages.job import JobResult, write_result
 from wakugumi.wire.untrusted_json import JsonReader
 
 DONE: Final = ".done"
@@ -46,23 +45,23 @@ def with_request(content: bytes, request: bytes) -> bytes:
     return content[:-1] + _marked(request) if request else content
 
 
-def read_whole(job: str, path: str) -> Whole | None:
-    """The encoded result in a job's directory, and the files it names, which exist with the right size. None if it
-    cannot be trusted. Raises OSError and ValueError."""
-    data = read_entry(job, f"{path}/{DONE}")
+def read_whole(job: str, path: str, folder: int) -> Whole | None:
+    """The encoded result in a job's directory, which is open, and the files it names, which exist with the right size.
+    None if it cannot be trusted. Raises OSError and ValueError."""
+    data = read_entry(job, DONE, folder)
     if data is None:
         return None
     done = _done.read(data)
-    parts = parts_of(done, path)
+    parts = parts_of(done, path, folder)
     request = bytes.fromhex(done.request)
     if done.archive_bytes is None:
         mark = _marked(request)
         return Whole(data[: -len(mark)] + b"}" if data.endswith(mark) else data, parts, request)
-    archive = read_all(f"{path}/{ARCHIVE}")
+    archive = read_all(ARCHIVE, folder)
     if len(archive) != done.archive_bytes or crc32(archive) != done.archive_crc:
         return None
     result = JobResult(**{name: getattr(done, name) for name in JobResult.__struct_fields__})
-    return Whole(encode(msgspec.structs.replace(result, output_archive=archive)), parts, request)
+    return Whole(write_result(msgspec.structs.replace(result, output_archive=archive)), parts, request)
 
 
 def _marked(request: bytes) -> bytes:

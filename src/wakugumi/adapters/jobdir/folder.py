@@ -20,9 +20,10 @@ import time
 from pathlib import Path
 from typing import Final
 
-from wakugumi.adapters.files import READ_FOLDER, empty, refused, remove_tree
+from wakugumi.adapters.beneath import LOOK, open_beneath
+from wakugumi.adapters.files import PLAIN_FOLDER, READ_FOLDER, Closing, empty, refused, remove_tree
 from wakugumi.adapters.folder_lock import FolderLock
-from wakugumi.adapters.jobdir.directory import PLAIN, QUICKLY_REMOVED_BYTES, JobDir
+from wakugumi.adapters.jobdir.directory import QUICKLY_REMOVED_BYTES, JobDir
 from wakugumi.adapters.jobdir.done_marks import DoneMarks
 from wakugumi.adapters.jobdir.done_record import DONE, read_whole
 from wakugumi.adapters.jobdir.folder_claim import claim
@@ -69,12 +70,12 @@ class JobsFolder:
         path = f"{self.path}/{job}"
         self._spare.pop(job, None)
         if self._spare and self._reuse(job):
-            return JobDir(job, path, self._ledger, self._user)
+            return JobDir(job, path, self._ledger, lambda: self._lock.folder, self._user)
         try:
             try:
                 self._mkdir(job)
             except FileExistsError:
-                remove_tree(path)
+                remove_tree(job, self._lock.folder)
                 self._mkdir(job)
             except FileNotFoundError:  # The folder was removed, for example by a cleaner of /tmp.
                 self._claim_again()
@@ -83,7 +84,7 @@ class JobsFolder:
             raise Sick("worker-error", f"the job's directory cannot be made: {error}") from None
         except OSError as error:
             raise refused(error, "the job's directory cannot be made") from None
-        return JobDir(job, path, self._ledger, self._user)
+        return JobDir(job, path, self._ledger, lambda: self._lock.folder, self._user)
 
     def record(self, job: str, payload: bytes, request: bytes = b"") -> JobDir:
         """Mark a job as done that has no files but this result. Raises Refused."""
@@ -106,25 +107,25 @@ class JobsFolder:
 
     def load_whole(self, job: str) -> Whole | None:
         """The result as `load`, and the files it names, which exist with the right size."""
-        path = f"{self.path}/{job}"
         try:
-            if self._user is not None and not self._is_ours(os.lstat(path)):
-                return None
-            return read_whole(job, path)
+            with Closing(self._opened(job)) as folder:
+                if self._user is not None and not self._is_ours(os.fstat(folder)):
+                    return None
+                return read_whole(job, f"{self.path}/{job}", folder)
         except (OSError, ValueError):
             return None
 
     def done_at(self, job: str) -> float | None:
         """Time at which a job was marked as done, by the machine's clock. None if it is not there."""
         try:
-            return os.stat(f"{self.path}/{job}/{DONE}", follow_symlinks=False).st_mtime
+            return self._status(f"{job}/{DONE}").st_mtime
         except OSError:
             return None
 
     def unmark(self, job: str) -> None:
         """Remove the result's mark. Other files stay until the job expires."""
-        with contextlib.suppress(OSError):
-            os.unlink(f"{self.path}/{job}/{DONE}")
+        with contextlib.suppress(OSError), Closing(self._opened(job)) as folder:
+            os.unlink(DONE, dir_fd=folder)
 
     def finished(self, interrupted_ttl_s: float = 0.0) -> list[tuple[JobId, float]]:
         """Finished jobs with their age in seconds. Interrupted jobs are removed now, or after their TTL.
@@ -134,21 +135,20 @@ class JobsFolder:
         self._ledger.close()
         now = time.time()
         found: list[tuple[JobId, float]] = []
-        with os.scandir(self.path) as entries:
+        with os.scandir(self._lock.folder) as entries:
             names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         for name in names:
             try:
                 job_id = parse_job_id(name)
             except ValueError:
                 continue
-            path = f"{self.path}/{name}"
             try:
-                directory = os.lstat(path)
+                directory = self._status(name)
             except OSError:
                 continue
             is_ours = self._is_ours(directory)  # If not, a program had it last and may have forged its `.done`.
             try:
-                status = os.stat(f"{path}/{DONE}", follow_symlinks=False)
+                status = self._status(f"{name}/{DONE}")
                 if status.st_uid != os.geteuid() or not is_ours:
                     raise FileNotFoundError
                 found.append((job_id, max(0.0, now - status.st_mtime)))
@@ -157,19 +157,18 @@ class JobsFolder:
                     age_s = max(0.0, now - directory.st_mtime) if interrupted_ttl_s else 0.0
                     if age_s < interrupted_ttl_s:
                         if not is_ours:
-                            _take_back(path)
+                            self._take_back(name)
                         self.interrupted.append((job_id, age_s))
                     else:
-                        remove_tree(path)
+                        remove_tree(name, self._lock.folder)
         return found
 
     def retire(self, job: str) -> bool:
         """Keep an expired job's directory for reuse, or `remove` it."""
         if len(self._spare) < SPARE_MAX:
-            path = f"{self.path}/{job}"
-            with contextlib.suppress(OSError):
-                is_ours = self._user is None or self._is_ours(os.lstat(path))
-                if is_ours and os.listdir(path) == [DONE]:
+            with contextlib.suppress(OSError), Closing(self._opened(job)) as folder:
+                is_ours = self._user is None or self._is_ours(os.fstat(folder))
+                if is_ours and os.listdir(folder) == [DONE]:
                     self._spare[job] = None
                     return True
         return self.remove(job)
@@ -177,15 +176,15 @@ class JobsFolder:
     def remove(self, job: str) -> bool:
         """Remove a finished job. False if it has more than two small files: then use `remove_tree`, which takes
         time."""
-        path = f"{self.path}/{job}"
         try:
-            with contextlib.suppress(FileNotFoundError):
-                if os.stat(f"{path}/{ARCHIVE}", follow_symlinks=False).st_size > QUICKLY_REMOVED_BYTES:
-                    return False
-            for name in (DONE, ARCHIVE):
+            with Closing(self._opened(job)) as folder:
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(f"{path}/{name}")
-            os.rmdir(path)
+                    if os.stat(ARCHIVE, dir_fd=folder, follow_symlinks=False).st_size > QUICKLY_REMOVED_BYTES:
+                        return False
+                for name in (DONE, ARCHIVE):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(name, dir_fd=folder)
+            os.rmdir(job, dir_fd=self._lock.folder)
         except FileNotFoundError:
             return True
         except OSError:
@@ -203,11 +202,22 @@ class JobsFolder:
         return claim(path, what="jobs folder", inside="worker-", hint=hint, user=self._user)
 
     def _mkdir(self, job: str) -> None:
-        """With a user, inside the claimed folder itself, whatever has its path now. Raises OSError."""
-        if self._user is None:
-            os.mkdir(f"{self.path}/{job}", 0o700)
-        else:
-            os.mkdir(job, 0o700, dir_fd=self._lock.folder)
+        self._check_place()
+        os.mkdir(job, 0o700, dir_fd=self._lock.folder)
+
+    def _check_place(self) -> None:
+        """Raises FileNotFoundError if the claimed folder has lost its path: programs are started by it."""
+        if not self._lock.is_on(os.stat(self.path)):
+            raise FileNotFoundError(errno.ENOENT, "another folder is in its place", self.path)
+
+    def _opened(self, job: str) -> int:
+        """A job's directory. Raises OSError."""
+        return open_beneath(self._lock.folder, job, READ_FOLDER)
+
+    def _status(self, name: str) -> os.stat_result:
+        """Status of a directory, or of a file in one. Raises OSError."""
+        with Closing(open_beneath(self._lock.folder, name, LOOK)) as file:
+            return os.fstat(file)
 
     def _claim_again(self) -> None:
         """Claim the folder again after it was removed, unless another process owns its successor. Raises ConfigError,
@@ -230,44 +240,34 @@ class JobsFolder:
         except KeyError:  # Another thread was faster.
             return False
         try:
-            if self._user is None:
-                os.unlink(f"{self.path}/{old}/{DONE}")
-                os.replace(f"{self.path}/{old}", f"{self.path}/{job}")
-            else:
-                self._check_spare(old)
-                os.replace(old, job, src_dir_fd=self._lock.folder, dst_dir_fd=self._lock.folder)
+            self._check_place()
+            self._check_spare(old)
+            os.replace(old, job, src_dir_fd=self._lock.folder, dst_dir_fd=self._lock.folder)
         except OSError:  # The new directory exists already, and must be emptied.
             with contextlib.suppress(OSError):
-                os.rmdir(f"{self.path}/{old}")
+                os.rmdir(old, dir_fd=self._lock.folder)
             return False
         return True
 
     def _check_spare(self, job: str) -> None:
         """Check that it is ours and, after its `.done` is removed, empty: the next job trusts it. Raises OSError."""
-        folder = os.open(job, READ_FOLDER, dir_fd=self._lock.folder)
-        try:
+        with Closing(self._opened(job)) as folder:
             if not self._is_ours(os.fstat(folder)):
                 raise PermissionError(errno.EPERM, "the directory is another user's", job)
             os.unlink(DONE, dir_fd=folder)
             if os.listdir(folder):
                 raise OSError(errno.ENOTEMPTY, "the directory is not empty", job)
-        finally:
-            os.close(folder)
 
     def _is_ours(self, directory: os.stat_result) -> bool:
         """Whether no program of another user has had it since. A job can link an input, which is our file, as `.done`,
         but the directory then belongs to its user."""
         if directory.st_uid != os.geteuid():
             return False
-        return self._user is None or directory.st_mode == PLAIN
+        return self._user is None or directory.st_mode == PLAIN_FOLDER
 
-
-def _take_back(path: str) -> None:
-    """Take a directory back from the user of an interrupted program, without its forged `.done`. Raises OSError."""
-    folder = os.open(path, READ_FOLDER)
-    try:
-        os.fchown(folder, os.geteuid(), os.getegid())
-        os.fchmod(folder, stat.S_IRWXU)
-        empty(folder, [DONE])
-    finally:
-        os.close(folder)
+    def _take_back(self, job: str) -> None:
+        """Take a directory back from the user of an interrupted program, without its forged `.done`. Raises OSError."""
+        with Closing(self._opened(job)) as folder:
+            os.fchown(folder, os.geteuid(), os.getegid())
+            os.fchmod(folder, stat.S_IRWXU)
+            empty(folder, [DONE])

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from wakugumi.adapters.files import NEW
+from wakugumi.adapters.beneath import open_beneath
+from wakugumi.adapters.files import NEW, Closing, in_folder
+from wakugumi.adapters.zip.write import HashedFile
 from wakugumi.limits.units import MIB
 from wakugumi.wire.messages.job import JobResult
 from wakugumi.wire.messages.references import BlobRef
@@ -23,9 +25,14 @@ class LargePart(NamedTuple):
     ref: BlobRef
     path: Path
 
+    @property
+    def size(self) -> int:
+        return self.ref.size
+
 
 class Whole(NamedTuple):
-    """A finished job's encoded result, its large parts, and the digest of its request."""
+    """A finished job's encoded result, in an envelope if it has an archive, its large parts, and the digest of its
+    request."""
 
     payload: bytes
     parts: Sequence[LargePart]
@@ -33,26 +40,24 @@ class Whole(NamedTuple):
     """Digest of the request that was run; empty if unknown."""
 
 
-def parts_of(result: JobResult, folder: str) -> list[LargePart]:
-    """Raises OSError if a part is missing, ValueError if it has another size."""
+def parts_of(result: JobResult, path: str, folder: int | None = None) -> list[LargePart]:
+    """Large parts of a result in the directory of this path, which may be open as `folder`. Raises OSError if a part is
+    missing, ValueError if it has another size."""
     refs = {ARCHIVE: result.archive_blob, STDOUT: result.stdout_blob, STDERR: result.stderr_blob}
-    parts = [LargePart(ref, Path(folder, name)) for name, ref in refs.items() if isinstance(ref, BlobRef)]
+    parts = [LargePart(ref, Path(path, name)) for name, ref in refs.items() if isinstance(ref, BlobRef)]
     for part in parts:
-        if os.stat(part.path, follow_symlinks=False).st_size != part.ref.size:
+        where = in_folder(str(part.path), folder)
+        if os.stat(where, dir_fd=folder, follow_symlinks=False).st_size != part.ref.size:
             raise ValueError(f"{part.path} has another size")
     return parts
 
 
-def copy_hashed(source: int, more: bytes, path: str) -> BlobRef:
-    """Copy an open file, then `more`, to a new file. Raises OSError."""
-    import hashlib  # Few jobs need it.
-
-    digest, at = hashlib.sha256(), 0
-    with open(os.open(path, NEW, 0o600), "wb") as file:
+def copy_hashed(source: int, more: bytes, name: str, folder: int) -> BlobRef:
+    """Copy an open file, then `more`, to a new file of an open folder. Raises OSError."""
+    with Closing(open_beneath(folder, name, NEW, 0o600)) as file:
+        at, out = 0, HashedFile(file)
         while piece := os.pread(source, MIB, at):
             at += len(piece)
-            digest.update(piece)
-            file.write(piece)
-        digest.update(more)
-        file.write(more)
-    return BlobRef(digest.hexdigest(), at + len(more))
+            out.write(piece)
+        out.write(more)
+        return out.finish()

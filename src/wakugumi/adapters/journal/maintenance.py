@@ -43,6 +43,7 @@ from wakugumi.core.leader.jobs.dead_letters import is_dead
 from wakugumi.core.leader.journal.entries import (
     DropLeaves,
     ForgetJob,
+    ForgetWorkerKey,
     KeepAttempt,
     KeepDeclined,
     KeepDelivered,
@@ -50,6 +51,7 @@ from wakugumi.core.leader.journal.entries import (
     KeepOutcome,
     KeepResult,
     KeepWhole,
+    KeepWorkerKey,
     LeaderKeep,
 )
 from wakugumi.errors import ConfigError
@@ -192,7 +194,7 @@ class _JournalFold:
         return sorted(show_job_id(job) for job in self._lost)
 
     def _record(self, record: LeaderKeep) -> None:
-        if isinstance(record, DropLeaves):
+        if isinstance(record, DropLeaves | KeepWorkerKey | ForgetWorkerKey):
             return
         job = record.job
         if isinstance(record, KeepJob | KeepWhole | ForgetJob):

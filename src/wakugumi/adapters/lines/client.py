@@ -17,15 +17,18 @@ from typing import TYPE_CHECKING, Final
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.loop.threads import beside
 from wakugumi.adapters.net.address import Address
+from wakugumi.adapters.net.connect import no_connection
 from wakugumi.adapters.net.socket_options import tune
 from wakugumi.errors import ConfigError, Lost, PeerError
 from wakugumi.limits.client import CONNECT_DEADLINE_S, SEND_SILENCE_MAX_S
 from wakugumi.limits.http import LINE_BYTES_MAX
 from wakugumi.limits.units import MIB
-from wakugumi.wire.line import Answer, Ok, read_answer, write_job_line
+from wakugumi.wire.line import Answer, Ok, read_answer, write_auth_line, write_job_line
 
 if TYPE_CHECKING:
     from ssl import SSLContext
+
+    from wakugumi.adapters.access.entry import AccessEntry
 
 _PIECE_BYTES: Final = 1 * MIB
 
@@ -38,17 +41,21 @@ async def send_job(
     to: Path,
     tls: SSLContext | None = None,
     silence_max_s: float = SEND_SILENCE_MAX_S,
+    access: AccessEntry | None = None,
 ) -> Answer:
-    """The answer; the ZIP of an OK is then in `to`, whole. Raises Lost if the node is not reached, makes no progress
+    """The answer; the ZIP of an OK is then in `to`, whole. With `access` the node proves its role, and gets the key.
+    Raises Lost if the node is not reached, makes no progress
     for `silence_max_s` or breaks off, PeerError if the peer is no node, and ConfigError if a local file cannot be read
     or written."""
-    reader, writer = await _connect(address, tls)
+    reader, writer = await _connect(address, tls, access)
     tasks = Tasks()
     silence = _Silence(silence_max_s)
     try:
         async with silence.timeout:
             with _opened(file) as source:
                 size = os.fstat(source.fileno()).st_size
+                if access is not None and access.key is not None:
+                    writer.write(write_auth_line(access.key))
                 writer.write(write_job_line(job, file_name, size))
                 sending = tasks.start(
                     _send(writer, source.fileno(), size, silence.broken), name="send the input", quiet=True
@@ -79,14 +86,19 @@ class _Silence:
             self.timeout.reschedule(self._clock() + self._max_s)
 
 
-async def _connect(address: Address, tls: SSLContext | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connect(
+    address: Address, tls: SSLContext | None, access: AccessEntry | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    tls, name = (tls, None) if access is None else (access.context(), access.server_hostname)
     try:
         async with asyncio.timeout(CONNECT_DEADLINE_S):
-            reader, writer = await asyncio.open_connection(address.host, address.port, ssl=tls, limit=LINE_BYTES_MAX)
+            reader, writer = await asyncio.open_connection(
+                address.host, address.port, ssl=tls, server_hostname=name, limit=LINE_BYTES_MAX
+            )
     except TimeoutError:
         raise Lost(f"{address} did not answer within {CONNECT_DEADLINE_S:g} s") from None
     except (OSError, ValueError) as error:  # Errors of TLS are OSErrors too.
-        raise Lost(f"cannot connect to {address}: {getattr(error, 'strerror', None) or error}") from None
+        raise Lost(no_connection(address, error, tls=tls is not None)) from None
     if (sock := writer.get_extra_info("socket")) is not None:
         tune(sock)  # While the job runs no bytes flow: only the system can detect that the node has vanished.
     return reader, writer

@@ -1,6 +1,8 @@
 """How does a port speak lines? (SPEC N1) One job per connection: a line and its bytes are received, a line and its
 bytes are sent.
 
+A client may show a key in a line `AUTH <key>` before the line of its job.
+
     page = async (call) -> LineReply        gets `call.line`, reads `call.pieces()`, may raise Refused
 
 An answer also reaches a client that is still sending: the answer is written, our half is closed, and further bytes are
@@ -16,32 +18,28 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from wakugumi.adapters.http.page import Stream
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.machine.open_files import connections_max as connections_of_process
 from wakugumi.adapters.net.gate import gate, name_of
-from wakugumi.adapters.net.handshake import Entrance, enter
+from wakugumi.adapters.net.guard import Guard
+from wakugumi.adapters.net.handshake import Entrance, TlsSource, enter
 from wakugumi.adapters.net.socket_options import tune
-from wakugumi.errors import Lost, Refused, bad_request
-from wakugumi.limits.http import (
-    BODY_RECEIVED_MIN_BYTES,
-    BODY_RECEIVED_MIN_S,
-    LINE_BYTES_MAX,
-    LINE_GONE_S,
-    LINGER_BYTES_MAX,
-    LINGER_S,
-)
+from wakugumi.core.access.decide import Right, check_need
+from wakugumi.core.access.identity import Identity
+from wakugumi.core.connections.line_connection import LineConnection
+from wakugumi.core.connections.pace import OutputPace
+from wakugumi.errors import Lost, Refused
+from wakugumi.limits.http import LINE_BYTES_MAX
 from wakugumi.limits.units import KIB
-from wakugumi.limits.wire import CLOSE_DEADLINE_S, HELLO_DEADLINE_S, JOB_NAME_CHARS_MAX
-from wakugumi.wire.line import JobLine, read_job_line, write_err
-
-if TYPE_CHECKING:
-    from ssl import SSLContext
+from wakugumi.limits.wire import CLOSE_DEADLINE_S, JOB_NAME_CHARS_MAX
+from wakugumi.wire.line import FIRST_BYTES_AUTH, JobLine, read_auth_line, read_job_line, write_err
 
 log = logging.getLogger("wakugumi.lines")
 access = logging.getLogger("wakugumi.access")
+audit = logging.getLogger("wakugumi.audit")
 
 _READ_BYTES: Final = 256 * KIB
 _LOGGED_BYTES: Final = 200
@@ -64,50 +62,37 @@ class LineReply(NamedTuple):
 class LineCall:
     """One request for a job, as seen by a page."""
 
-    def __init__(self, line: JobLine, connection: _Connection) -> None:
+    def __init__(self, line: JobLine, identity: Identity, connection: _Connection) -> None:
         self.line = line
+        self.identity = identity
         self.peer = connection.peer
         self._connection = connection
-        self._reader = connection.reader
-        self._left = line.size
+        self._rules = connection.rules
+        self._rules.begin(line.size)
         self._tasks = Tasks()
         self._dropping: asyncio.Task[None] | None = None
-        self.dropped = 0
-        """Bytes of the input that were received and dropped."""
-
-    @property
-    def is_read(self) -> bool:
-        """The whole input was received."""
-        return not self._left
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The input as it is received. Raises Refused for a sender that stops early or sends next to nothing, Lost if
         the sender is gone."""
-        clock = asyncio.get_running_loop().time
-        left_s, received = BODY_RECEIVED_MIN_S, 0
-        while self._left:
+        clock, rules = asyncio.get_running_loop().time, self._rules
+        while rules.left:
             asked_at = clock()
             try:
-                async with asyncio.timeout(left_s):
-                    piece = await self._reader.read(min(self._left, _READ_BYTES))
+                async with asyncio.timeout(rules.pace.left_s):
+                    piece = await self._connection.reader.read(min(rules.left, _READ_BYTES))
             except TimeoutError:
-                text = f"less than {BODY_RECEIVED_MIN_BYTES} bytes came in {BODY_RECEIVED_MIN_S:g} s"
-                raise Refused("too-slow", text) from None
+                raise rules.input_late() from None
             except OSError as error:
                 raise Lost(f"{self.peer} ended before its input did: {error}", "dead") from None
             if not piece:
-                said = self.line.size
-                raise bad_request(f"{said - self._left} bytes came, and the line says {said}")
-            self._left -= len(piece)
-            left_s -= clock() - asked_at  # Our own time with a piece is not the sender's fault.
-            received += len(piece)
-            if received >= BODY_RECEIVED_MIN_BYTES:
-                left_s, received = BODY_RECEIVED_MIN_S, 0
+                raise rules.input_ended()
+            rules.came(len(piece), clock() - asked_at)
             yield piece
 
     def drop(self) -> None:
         """Reads and drops the input from now on, in the background."""
-        if self._left and self._dropping is None:
+        if self._rules.left and self._dropping is None:
             self._dropping = self._tasks.start(self._drop(), name="drop an input")
 
     async def dropped_all(self) -> None:
@@ -123,7 +108,7 @@ class LineCall:
         try:
             await asyncio.sleep(0)  # The work has begun in any case, and so cleans up in any case.
             while not doing.done() and not gone.done() and not self._connection.is_dead:
-                await asyncio.wait(ends, timeout=LINE_GONE_S, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(ends, timeout=self._rules.look_s, return_when=asyncio.FIRST_COMPLETED)
             if doing.done():
                 return doing.result()
             raise Lost(f"{self.peer} is gone", "dead")
@@ -136,7 +121,7 @@ class LineCall:
     async def _drop(self) -> None:
         with suppress(Refused, Lost):
             async for piece in self.pieces():
-                self.dropped += len(piece)
+                self._rules.dropped += len(piece)
 
 
 LinePage: TypeAlias = Callable[[LineCall], Awaitable[LineReply]]
@@ -145,8 +130,9 @@ LinePage: TypeAlias = Callable[[LineCall], Awaitable[LineReply]]
 class LineServer:
     """Serves connections that speak lines. Make it inside a running loop, and close it."""
 
-    def __init__(self, page: LinePage, *, connections_max: int | None = None) -> None:
+    def __init__(self, page: LinePage, guard: Guard, *, connections_max: int | None = None) -> None:
         self._page = page
+        self.guard = guard
         self._connections_max = connections_of_process() if connections_max is None else connections_max
         self._tasks = Tasks()
         self._open: set[_Connection] = set()
@@ -191,11 +177,13 @@ class LineServer:
         call: LineCall | None = None
         try:
             try:
-                line = await connection.read_line()
+                line, identity = await connection.read_request()
                 name = line.job
-                call = LineCall(line, connection)
+                call = LineCall(line, identity, connection)
                 reply = await self._page(call)
             except Refused as error:
+                if error.code == "denied" and call is not None:
+                    _log_denial(call.identity.name, connection.peer, name, error)
                 reply = LineReply(write_err(error.code, error.message))
             except (Lost, asyncio.CancelledError):
                 raise
@@ -205,7 +193,7 @@ class LineServer:
             answered = reply.line
             if reply.hear_out and call is not None:
                 call.drop()
-            sent = await connection.answer(reply, call)
+            sent = await connection.answer(reply)
             await connection.leave(call)
         except Lost as error:
             answered = answered or b"(nobody there)"
@@ -241,6 +229,7 @@ class _Connection(asyncio.StreamReaderProtocol):
         self._half: int | None = 0
         """Bytes of an incomplete line; None once it is whole."""
         self.peer = "?"
+        self.rules = LineConnection(self.peer)
 
     @property
     def is_dead(self) -> bool:
@@ -261,8 +250,9 @@ class _Connection(asyncio.StreamReaderProtocol):
         self._writer.transport.set_write_buffer_limits(high=1, low=0)
         if (sock := transport.get_extra_info("socket")) is not None:
             tune(sock)
-        self.peer = name_of(transport)
+        self.peer = self.rules.peer = name_of(transport)
         self._lines.gate.came(both_ways)
+        self._caller = self._lines.guard.caller(transport, lambda _why: both_ways.abort())
         self._lines.add(self)
 
     def data_received(self, data: bytes) -> None:
@@ -276,44 +266,52 @@ class _Connection(asyncio.StreamReaderProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
+        self._caller.left()
         self._lines.gate.known(self.transport)
         if not self.gone.done():
             self.gone.set_result(None)
         self._lines.drop(self)
 
-    async def read_line(self) -> JobLine:
-        """Raises Refused, or Lost for a client that sent no byte."""
-        try:
-            async with asyncio.timeout(HELLO_DEADLINE_S):
-                line = await self.reader.readuntil(b"\n")
-        except TimeoutError:
-            raise Refused("too-slow", f"no whole line came in {HELLO_DEADLINE_S:g} s") from None
-        except asyncio.LimitOverrunError:
-            raise bad_request(f"the line is longer than {LINE_BYTES_MAX} bytes") from None
-        except asyncio.IncompleteReadError as error:
-            if not error.partial:
-                raise Lost(f"{self.peer} sent no line") from None
-            raise bad_request("the line has no end") from None
-        except OSError as error:
-            raise Lost(f"{self.peer} is gone: {error}", "dead") from None
+    async def read_request(self) -> tuple[JobLine, Identity]:
+        """The line of a job, behind that of a key if the client shows one. Raises Refused, or Lost for a client that
+        sent no byte."""
+        line, key = await self._read_line(), None
+        if line.startswith(FIRST_BYTES_AUTH):
+            key = read_auth_line(line)
+            line = await self._read_line()
+        identity = self._caller.identify(key)
+        check_need(identity, Right.RUN, "run jobs")
         job = read_job_line(line)
         self._lines.gate.known(self.transport)
-        return job
+        return job, identity
 
-    async def answer(self, reply: LineReply, call: LineCall | None) -> int:
+    async def _read_line(self) -> bytes:
+        try:
+            async with asyncio.timeout(self.rules.line_s):
+                return await self.reader.readuntil(b"\n")
+        except TimeoutError:
+            raise self.rules.no_line(is_late=True) from None
+        except asyncio.LimitOverrunError:
+            raise self.rules.no_line(is_long=True) from None
+        except asyncio.IncompleteReadError as error:
+            raise self.rules.no_line(len(error.partial)) from None
+        except OSError as error:
+            raise Lost(f"{self.peer} is gone: {error}", "dead") from None
+
+    async def answer(self, reply: LineReply) -> int:
         """Sends the reply; returns the sent bytes of the body. Raises Lost if the client does not read, or is gone."""
         body = reply.body
         if isinstance(body, bytes):
-            await self._write(reply.line + body if len(body) <= _READ_BYTES else reply.line, call)
+            await self._write(reply.line + body if len(body) <= _READ_BYTES else reply.line)
             if len(body) > _READ_BYTES:
                 for at in range(0, len(body), _READ_BYTES):
-                    await self._write(body[at : at + _READ_BYTES], call)
+                    await self._write(body[at : at + _READ_BYTES])
             return len(body)
         sent = 0
         try:
-            await self._write(reply.line, call)
+            await self._write(reply.line)
             async for piece in body.pieces:
-                await self._write(piece, call)
+                await self._write(piece)
                 sent += len(piece)
         finally:
             if (close := getattr(body.pieces, "aclose", None)) is not None:
@@ -330,54 +328,42 @@ class _Connection(asyncio.StreamReaderProtocol):
                 self._writer.write_eof()
             if call is not None:
                 await call.dropped_all()
-                if call.is_read and not self._writer.can_write_eof():
-                    return  # Over TLS only the end of both halves tells the client that no more follows.
-            left = LINGER_BYTES_MAX
-            async with asyncio.timeout(LINGER_S):
-                while left > 0 and (piece := await self.reader.read(_READ_BYTES)):
-                    left -= len(piece)
+            if self.rules.lingers(can_half_close=self._writer.can_write_eof()):
+                async with asyncio.timeout(self.rules.linger_s):
+                    while (piece := await self.reader.read(_READ_BYTES)) and self.rules.lingered(len(piece)):
+                        pass
 
     def cut_off(self) -> None:
         """Drops unwritten bytes. The close is orderly, unless unread bytes tear it down."""
         if self._writer is not None:
             self._writer.transport.close()
 
-    async def _write(self, data: bytes, call: LineCall | None) -> None:
+    async def _write(self, data: bytes) -> None:
         """A client that does not read has as much time as it needs to send."""
         assert self._writer is not None
         self._writer.write(data)
-        before = -BODY_RECEIVED_MIN_BYTES
-        while (dropped := 0 if call is None else call.dropped) - before >= BODY_RECEIVED_MIN_BYTES:
-            before = dropped
+        unread, rules = self._writer.transport.get_write_buffer_size, self.rules
+        pace = OutputPace(unread(), rules.dropped)
+        is_too_slow = False
+        while not is_too_slow:
             try:
-                async with asyncio.timeout(BODY_RECEIVED_MIN_S):
+                async with asyncio.timeout(pace.look_s):
                     await self._writer.drain()
                     return
             except TimeoutError:
-                continue
+                is_too_slow = pace.is_too_slow(unread(), rules.dropped)
             except OSError as error:
                 raise Lost(f"{self.peer} is gone: {error}", "dead") from None
         self._writer.transport.abort()
         raise Lost(f"{self.peer} reads too slowly", "slow")
 
 
-async def listen_lines(host: str, port: int, lines: LineServer, tls: SSLContext | None = None) -> LineListener:
+async def listen_lines(host: str, port: int, lines: LineServer, tls: TlsSource | None = None) -> Entrance:
     """Opens a port that speaks only lines. Raises ConfigError if the port cannot be opened."""
-    return LineListener(await enter(host, port, lines.new_connection, tls), lines)
+    return await enter(host, port, lines.new_connection, tls, lines)
 
 
-class LineListener:
-    """A port that speaks only lines, until it is closed."""
-
-    def __init__(self, entrance: Entrance, lines: LineServer) -> None:
-        self._entrance = entrance
-        self._lines = lines
-        self.port = entrance.port
-
-    def stop(self) -> None:
-        """Takes no new connections."""
-        self._entrance.stop()
-
-    async def close(self) -> None:
-        await self._entrance.close()
-        await self._lines.close()
+def _log_denial(who: str, peer: str, job: str, error: Refused) -> None:
+    """Each identity has lines of its own, so that no other one can hide them."""
+    if gate().may_say(f"denied {who}"):
+        audit.warning("denied who=%s peer=%s what=JOB %s: %s", who, peer, job[:JOB_NAME_CHARS_MAX], error.message)

@@ -54,7 +54,10 @@ class Drive(Generic[E, K, D]):
         *,
         name: str,
         keeper: Keeper[K] | None = None,
+        rounds: int = 1,
     ) -> None:
+        """`rounds`: events that performing posts are handled in the same turn of the loop, up to so many batches. That
+        saves a machine of flows the turns between an act and its answer, and costs batches of many events."""
         self._loop = asyncio.get_running_loop()
         self.machine = machine
         self._perform = perform
@@ -70,6 +73,9 @@ class Drive(Generic[E, K, D]):
         self.on_safe: Callable[[], None] | None = None
         """Called when `safe_step` has grown."""
         self._turning = False
+        self._rounds = rounds
+        self._goes_on = False
+        """Another batch will be handled in this turn."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._trace = log.isEnabledFor(logging.DEBUG)
@@ -79,10 +85,19 @@ class Drive(Generic[E, K, D]):
     def post(self, event: E) -> None:
         """Adds an event. It is handled later in this turn of the loop, in one batch with others."""
         events = self._events
-        if not events:
+        if not events and not self._goes_on:
             self._loop.call_soon(self._turn)
         events.append(event)
         if len(events) >= READ_EVENTS_MAX and not self._turning:
+            self._turn()
+
+    def post_now(self, event: E) -> None:
+        """Adds an event and handles it now, unless the machine is at work: a turn of the loop would add to the time of
+        each job."""
+        if self._turning:
+            self.post(event)
+        else:
+            self._events.append(event)
             self._turn()
 
     def flush(self) -> None:
@@ -98,9 +113,14 @@ class Drive(Generic[E, K, D]):
             self.failed.cancel()
 
     def _turn(self) -> None:
-        events, self._events = self._events, []
-        if events and not self.failed.done():
-            self._step(events)
+        left = self._rounds
+        while left and self._events:
+            left -= 1
+            self._goes_on = left > 0
+            events, self._events = self._events, []
+            if not self.failed.done():
+                self._step(events)
+        self._goes_on = False
 
     def _tick(self) -> None:
         self._timer_at = float("inf")

@@ -45,6 +45,18 @@ def begin(work: Callable[[], T], name: str) -> asyncio.Future[T]:
     return done
 
 
+async def ended(work: asyncio.Future[T]) -> T:
+    """The result of work in a thread. A cancelled call waits for the work, however often it is cancelled: a file must
+    not be closed while a thread uses it."""
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([work])
+        raise
+
+
 def started_pool(threads: int, name: str) -> ThreadPoolExecutor:
     """A pool that has started all its threads, so that it needs no new one when the machine has none left. Raises
     RuntimeError if they cannot be started."""

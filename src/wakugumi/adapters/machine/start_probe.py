@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from wakugumi.adapters.files import free_on_disk, refused, remove_tree, write_new
+from wakugumi.adapters.files import Closing, Refusing, free_on_disk, remove_tree, write_new
 from wakugumi.errors import Sick
 from wakugumi.limits.units import KIB
 
@@ -23,7 +23,7 @@ _NAME: Final = ".probe"
 def check_machine(folder: str, free_min_bytes: int) -> None:
     """Raises Refused, as for a job. Takes as long as a sync of a file."""
     path = f"{folder}/{_NAME}"
-    try:
+    with Refusing(f"no job can be kept in {folder}"):
         check_room(folder, free_min_bytes)
         if os.path.lexists(path):
             remove_tree(path)
@@ -34,8 +34,6 @@ def check_machine(folder: str, free_min_bytes: int) -> None:
             _open_some(f"{path}/file")
         finally:
             remove_tree(path)
-    except OSError as error:
-        raise refused(error, f"no job can be kept in {folder}") from None
 
 
 def check_room(folder: str, free_min_bytes: int) -> None:
@@ -56,11 +54,8 @@ def a_program() -> list[bytes] | None:
 
 
 def _sync(path: str) -> None:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with Closing(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as file:
         os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def _open_some(path: str) -> None:

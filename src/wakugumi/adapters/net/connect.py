@@ -5,13 +5,23 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import ssl
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from wakugumi.adapters.net.address import Address
 from wakugumi.adapters.net.descriptor_shortage import watch_descriptors
 from wakugumi.adapters.net.link import Link, LinkOwner
+from wakugumi.adapters.net.reach import reach
 from wakugumi.errors import ConfigError, Lost
 from wakugumi.limits.client import CONNECT_DEADLINE_S
+
+if TYPE_CHECKING:
+    from wakugumi.adapters.access.entry import AccessEntry
+
+NO_TLS: Final = "does not speak TLS"
+NOT_BELIEVED: Final = "is not believed"
+"""In reasons why no connection could be made."""
 
 
 async def listen(
@@ -48,17 +58,29 @@ def bound_port(server: asyncio.Server) -> int:
     return int(server.sockets[0].getsockname()[1])
 
 
-async def dial(address: Address, owner: LinkOwner) -> Link:
-    """Connects. Raises Lost with the reason."""
-    loop = asyncio.get_running_loop()
+async def dial(address: Address, owner: LinkOwner, access: AccessEntry | None = None) -> Link:
+    """Connects: with an entry by TLS, and only to a server that proves its role. Raises Lost with the reason, or
+    ConfigError if the entry cannot be used."""
+    tls, name = (None, None) if access is None else (access.context(), access.server_hostname)
     try:
         async with asyncio.timeout(CONNECT_DEADLINE_S):
-            _, link = await loop.create_connection(lambda: Link(owner, trusted=True), address.host, address.port)
+            _, link = await reach(lambda: Link(owner, trusted=True), address.host, address.port, tls, name)
     except TimeoutError:
         raise Lost(f"{address} did not answer within {CONNECT_DEADLINE_S:.0f} s") from None
     except (OSError, ValueError) as error:
-        raise Lost(f"cannot connect to {address}: {why_not(error)}") from None
+        raise Lost(no_connection(address, error, tls=tls is not None)) from None
     return link
+
+
+def no_connection(address: Address, error: OSError | ValueError, *, tls: bool) -> str:
+    """Why the address cannot be reached, in words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the server at {address} {NOT_BELIEVED}: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"the server at {address} {NO_TLS}: {(error.reason or str(error)).replace('_', ' ').lower()}"
+    if tls and isinstance(error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError):
+        return f"the server at {address} {NO_TLS}: it ended the handshake"
+    return f"cannot connect to {address}: {why_not(error)}"
 
 
 async def adopt(sock: socket.socket, owner: LinkOwner, *, trusted: bool) -> Link:
@@ -70,8 +92,7 @@ async def adopt(sock: socket.socket, owner: LinkOwner, *, trusted: bool) -> Link
 
 def why_not(error: OSError | ValueError) -> str:
     """Why a connection could not be made, in words."""
-    # A name with several addresses fails with one error that quotes the errors of all of them.
-    if isinstance(error, ConnectionRefusedError) or f"[Errno {errno.ECONNREFUSED}]" in str(error):
+    if isinstance(error, ConnectionRefusedError):
         return "nobody listens there"
     if isinstance(error, socket.gaierror | ValueError):
         return "the name is unknown"

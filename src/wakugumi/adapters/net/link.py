@@ -111,6 +111,12 @@ class Link(asyncio.Protocol):
         self.send(hello)
 
     @property
+    def transport(self) -> asyncio.Transport:
+        """Only while the link is open."""
+        assert self._transport is not None
+        return self._transport
+
+    @property
     def buffered_bytes(self) -> int:
         """Bytes sent that the system has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()

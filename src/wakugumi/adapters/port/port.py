@@ -1,4 +1,5 @@
-"""How does one port speak frames, HTTP and lines? By the first four bytes: a frame's fourth is 0, a line has `JOB `.
+"""How does one port speak frames, HTTP and lines? By the first four bytes: a frame's fourth is 0, a line has `JOB `
+or `AUTH`.
 
 A connection with frames goes to its Link at once. For HTTP a role supplies a table of routes. The library that serves
 them is imported with the first request, in a thread, as most leaders and workers never need it; only
@@ -18,17 +19,16 @@ from wakugumi.adapters.http.page import Pages
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.machine.open_files import connections_max as connections_of_process
 from wakugumi.adapters.net.gate import gate, name_of
-from wakugumi.adapters.net.handshake import Entrance, enter
+from wakugumi.adapters.net.guard import Guard
+from wakugumi.adapters.net.handshake import Entrance, Handshakes, TlsSource, enter, speaks_tls
 from wakugumi.adapters.net.link import Link
 from wakugumi.limits.http import HTTP_IDLE_S, HTTP_LINE_BYTES_MAX
 from wakugumi.limits.units import KIB
 from wakugumi.limits.wire import CLOSE_DEADLINE_S, FIRST_FRAME_BYTES_MAX, HELLO_DEADLINE_S
-from wakugumi.wire.line import FIRST_BYTES
+from wakugumi.wire.line import FIRST_BYTES, FIRST_BYTES_AUTH
 from wakugumi.wire.web_origin import NAME_OPTION
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
-
     from wakugumi.adapters.http.server import WebServer
     from wakugumi.adapters.lines.server import LineServer
 
@@ -44,6 +44,7 @@ _NOT_LOADED: Final = (
 )
 """An answer without the library, if it cannot be imported."""
 _LOOK_BYTES: Final = 4
+_LINES: Final = (FIRST_BYTES, FIRST_BYTES_AUTH[:_LOOK_BYTES])
 _READ_BYTES: Final = 16 * KIB
 
 
@@ -53,6 +54,7 @@ class HttpPort:
     def __init__(
         self,
         pages: Sequence[Pages],
+        guard: Guard,
         *,
         names: Iterable[str] = (),
         name_option: str = NAME_OPTION,
@@ -65,12 +67,14 @@ class HttpPort:
         self._names = frozenset(name.lower() for name in names) | _machine_names()
         self._name_option = name_option
         self._pages = pages
+        self._guard = guard
         self._connections_max = connections_of_process() if connections_max is None else connections_max
         self._idle_s = idle_s
         self._waiting: dict[NewConnection, asyncio.TimerHandle] = {}
         """HTTP connections that wait for the server's import, with their timeouts."""
         self._looking: set[NewConnection] = set()
         """Connections whose protocol or request is not known yet and that are counted nowhere else."""
+        self.handshakes: Handshakes | None = None
         self.gate = gate()
         self.room = bytearray(_READ_BYTES)
         """Buffer that unidentified connections read into, one after the other."""
@@ -82,7 +86,17 @@ class HttpPort:
     def connections(self) -> int:
         return len(self._looking) + len(self._waiting) + (0 if self._server is None else len(self._server.connections))
 
-    def at(self, link: Link) -> asyncio.BaseProtocol:
+    def secure(self, tls: TlsSource, new_protocol: Callable[[], NewConnection]) -> None:
+        """Connections may speak TLS, too. After their handshakes they get a new protocol."""
+
+        def over_tls() -> NewConnection:
+            protocol = new_protocol()
+            protocol.handshakes = None
+            return protocol
+
+        self.handshakes = Handshakes(over_tls, tls)
+
+    def at(self, link: Link) -> NewConnection:
         """The protocol for a new connection of a listener."""
         return NewConnection(self, link)
 
@@ -119,6 +133,8 @@ class HttpPort:
     async def close(self) -> None:
         """End all connections, with a short grace period."""
         await self._tasks.close()
+        if self.handshakes is not None:
+            await self.handshakes.close()
         for step in [*self._looking, *self._take_all()]:
             step.transport.abort()
         if self._server is not None:
@@ -129,7 +145,8 @@ class HttpPort:
             from wakugumi.adapters.http.server import WebServer
 
             table = [page for pages in self._pages for page in pages()]
-            return lambda: WebServer(table, names=self._names, name_option=self._name_option, idle_s=self._idle_s)
+            names, option, idle_s = self._names, self._name_option, self._idle_s
+            return lambda: WebServer(table, self._guard, names=names, name_option=option, idle_s=idle_s)
 
         # In a thread of its own: those of the loop may all be waiting for an answer of this server.
         pool = ThreadPoolExecutor(1, "import")
@@ -180,6 +197,8 @@ class NewConnection(asyncio.BufferedProtocol):
         self._link = link
         self._lines = lines
         self.speaks_http = link is None and lines is None
+        self.handshakes = port.handshakes
+        """None if the port has no TLS, or the connection speaks it already."""
         self._looks = True
         """Protocol or request are not known yet."""
         self._deadline: asyncio.TimerHandle | None = None
@@ -196,11 +215,19 @@ class NewConnection(asyncio.BufferedProtocol):
             self._port.gate.came(self.transport)
             self._deadline = self._port.look(self)
 
-    def get_buffer(self, _sizehint: int) -> bytearray:
-        return self._port.room
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        return memoryview(self._port.room)  # Beneath TLS asyncio fills slices of it: those of a bytearray are copies.
 
     def buffer_updated(self, count: int) -> None:
         self._kept += memoryview(self._port.room)[:count]
+        if self.handshakes is not None:
+            is_tls = speaks_tls(self._kept)
+            if is_tls is None:
+                return
+            if is_tls:
+                self._begin_handshake(self.handshakes)
+                return
+            self.handshakes = None
         if not self._looks:
             if len(self._kept) > FIRST_FRAME_BYTES_MAX:
                 self.transport.pause_reading()
@@ -209,6 +236,14 @@ class NewConnection(asyncio.BufferedProtocol):
         elif len(self._kept) >= _LOOK_BYTES:
             self._stop_looking()
             self._recognise()
+
+    def _begin_handshake(self, handshakes: Handshakes) -> None:
+        self._stop_looking()
+        if self._link is not None:
+            self._link.release()
+            self._link = None
+        handshakes.take_over(self.transport, bytes(self._kept))
+        self._kept.clear()
 
     def _gather(self) -> None:
         """Collect the head of a request as long as it can become one."""
@@ -228,7 +263,7 @@ class NewConnection(asyncio.BufferedProtocol):
     def _recognise(self) -> None:
         link = self._link
         self._looks = False
-        if self._lines is not None and self._kept[:_LOOK_BYTES] == FIRST_BYTES:
+        if self._lines is not None and bytes(self._kept[:_LOOK_BYTES]) in _LINES:
             to = self._lines.new_connection()
             self._switch_to(to)
             to.connection_made(self.transport)
@@ -304,33 +339,34 @@ async def listen_http(
     host: str,
     port: int,
     pages: Sequence[Pages],
+    guard: Guard,
     *,
     names: Iterable[str] = (),
     name_option: str = NAME_OPTION,
-    tls: SSLContext | None = None,
+    tls: TlsSource | None = None,
     lines: LineServer | None = None,
     connections_max: int | None = None,
 ) -> HttpListener:
     """Open a port for HTTP and, with `lines`, for lines. Raises ConfigError if it cannot be used."""
-    http_port = HttpPort(pages, names=names, name_option=name_option, connections_max=connections_max)
-    return HttpListener(await enter(host, port, lambda: NewConnection(http_port, None, lines), tls), http_port, lines)
+    http_port = HttpPort(pages, guard, names=names, name_option=name_option, connections_max=connections_max)
+    served = [http_port] if lines is None else [lines, http_port]
+
+    def new_connection() -> NewConnection:
+        return NewConnection(http_port, None, lines)
+
+    if tls is not None:
+        http_port.secure(tls, new_connection)
+    return HttpListener(await enter(host, port, new_connection, None, *served), http_port)
 
 
 class HttpListener:
     """An open port for HTTP."""
 
-    def __init__(self, entrance: Entrance, port: HttpPort, lines: LineServer | None = None) -> None:
-        self._entrance = entrance
-        self._lines = lines
-        self.http_port = port
+    def __init__(self, entrance: Entrance, http_port: HttpPort) -> None:
+        self.stop = entrance.stop
+        self.http_port = http_port
         self.port = entrance.port
-
-    def stop(self) -> None:
-        """Accept no more connections."""
-        self._entrance.stop()
+        self._close = entrance.close
 
     async def close(self) -> None:
-        await self._entrance.close()
-        if self._lines is not None:
-            await self._lines.close()
-        await self.http_port.close()
+        await self._close()

@@ -1,15 +1,18 @@
 """Which services does only Linux offer to a process, and what replaces them elsewhere?
 
 `prctl`: orphans become our children, a parent's death is signalled, and programs of the same user cannot read our
-memory and environment; False where it is missing. `boot_id`: the current boot of the machine; empty where unknown.
+memory and environment; False where it is missing. Keys in our start arguments are overwritten. `boot_id`: the current
+boot of the machine; empty where unknown.
 """
 
 from __future__ import annotations
 
 import ctypes
+import re
 from pathlib import Path
 from typing import Final
 
+_KEY: Final = re.compile(rb"(?:://([^/@\0]+)|([a-z2-7]{32}-[a-z2-7]{52}))@")
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -30,12 +33,29 @@ def ask_for_parent_death(number: int) -> bool:
 
 
 def hide_from_programs() -> bool:
-    """Processes of the same user cannot read our memory, open files and start arguments; root can.
+    """Processes of the same user cannot read our memory, open files and environment; root can. The kernel leaves no
+    core dump of us, and no user reads keys of addresses in our start arguments, which are public.
 
     Forked processes inherit this, started programs do not. We ourselves can still read only our public /proc files, and
     our open files.
     """
+    hide_keys_in_arguments()
     return _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def hide_keys_in_arguments() -> None:
+    """Overwrite the part before `@` of each address in the arguments that this process was started with, as other users
+    see them; `sys.argv` stays. They could be read in the first moments of the process."""
+    try:
+        # Their place in our memory: the fields of `stat` behind the name begin with the third.
+        fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
+        start, end = int(fields[48 - 3]), int(fields[49 - 3])
+    except (OSError, IndexError, ValueError):
+        return
+    if start:
+        for found in _KEY.finditer(ctypes.string_at(start, end - start)):
+            of = 1 if found[1] else 2
+            ctypes.memset(start + found.start(of), ord("*"), len(found[of]))
 
 
 def boot_id() -> str:

@@ -7,7 +7,8 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from wakugumi.adapters.files import READ, READ_FOLDER, open_beneath
+from wakugumi.adapters.beneath import open_beneath
+from wakugumi.adapters.files import READ, READ_FOLDER, Closing
 from wakugumi.adapters.programs.default_command import DefaultCommand
 from wakugumi.core.names import check_exec_name
 from wakugumi.errors import Refused
@@ -65,11 +66,8 @@ class Programs:
             raise Refused(
                 "unknown-program", f"{os.path.basename(path)!r} is a link that leads out of the exec directory"
             )
-        folder = os.open(self._folder, READ_FOLDER)
-        try:
+        with Closing(os.open(self._folder, READ_FOLDER)) as folder:
             return open_beneath(folder, target[len(self._folder) + 1 :], READ)
-        finally:
-            os.close(folder)
 
     def _leads_to_file(self, path: str, exec_name: str) -> bool:
         target = os.path.realpath(path)

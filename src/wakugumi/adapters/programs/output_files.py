@@ -11,7 +11,7 @@ import fcntl
 import os
 from typing import Final
 
-from wakugumi.adapters.files import refused
+from wakugumi.adapters.files import Refusing
 from wakugumi.adapters.programs.run_as import User
 from wakugumi.adapters.programs.spawn import above_stdio
 
@@ -71,15 +71,13 @@ class Captures:
         """Raises Refused."""
         if self._free:
             return self._free.pop()
-        try:
+        with Refusing("there is no place for the program's output"):
             out = self._nameless()
             try:
                 return Capture(out, self._nameless())
             except OSError:
                 os.close(out)
                 raise
-        except OSError as error:
-            raise refused(error, "there is no place for the program's output") from None
 
     def give_back(self, capture: Capture, *, abandoned: bool) -> None:
         """Return a capture. Only if no living process has it open (`abandoned`) it is reused. Call `measure` before."""

@@ -115,6 +115,7 @@ class Processes:
         self._output_bytes_max = output_bytes_max
         self._kill_grace_s = kill_grace_s
         self._user = rules.user
+        self._cgroups = rules.cgroups
         environment = environment_for(rules)
         if mark is not None:
             environment[MARK_VARIABLE.encode()] = mark.text.encode()
@@ -154,9 +155,17 @@ class Processes:
         child = RunningProgram(job, capture, now, now + timeout_s, bounds)
         try:
             own = {os.fsencode(name): os.fsencode(value) for name, value in env.items()} if env else None
+            if bounds is not None and self._cgroups is not None:
+                bounds.make_cgroup(self._cgroups, job)
             child.pid = self._spawn(child, command, os.fsencode(cwd), own)
         except (OSError, ValueError) as error:
+            self._leave_cgroup(bounds)
             raise not_started(error, command[0]) from None
+        if bounds is not None and bounds.cgroup is not None:
+            try:
+                bounds.cgroup.add(child.pid)
+            except OSError as error:  # The looks bound the job all the same.
+                log.warning("program not moved to its cgroup job=%s: %s", job, error.strerror)
         self._by_pid[child.pid] = self._by_job[job] = child
         if self._by_pidfd_too:
             try:
@@ -214,9 +223,12 @@ class Processes:
     def _spawn(
         self, child: RunningProgram, command: Sequence[bytes], cwd: bytes, env: Mapping[bytes, bytes] | None
     ) -> int:
-        out, err = child.capture.out, child.capture.err
-        if child.bounds is None and self._user is None:
-            return self._spawner.start(command, cwd, out, err, child.job, env)
+        out, err, bounds = child.capture.out, child.capture.err, child.bounds
+        if self._user is None and (bounds is None or not bounds.needs_stub):
+            pid = self._spawner.start(command, cwd, out, err, child.job, env)
+            if bounds is not None:
+                bounds.set_on(pid)
+            return pid
         child.status_file, status = os.pipe()
         os.set_blocking(child.status_file, False)
         try:
@@ -310,6 +322,8 @@ class Processes:
         self._close_pidfd(child)
         strays = True  # Until it is known.
         try:
+            if child.bounds is not None and child.bounds.cgroup is not None:
+                child.bounds.cgroup.kill()
             strays = bool(self._strays.find())
             if strays or not self._strays.all_known:
                 send_to_group(child.pid, signal.SIGKILL)
@@ -327,7 +341,7 @@ class Processes:
         self._ended_cpu_s += child.cpu_s
         del self._by_pid[child.pid]
         del self._by_job[child.job]
-        if child.status_file >= 0:
+        if child.status_file >= 0 or child.bounds is not None:
             try:
                 self._explain(child)
             except Exception:
@@ -339,7 +353,12 @@ class Processes:
             child.abandoned = self._strays.all_known
             self._report(child)
 
+    def _leave_cgroup(self, bounds: JobBounds | None) -> None:
+        if bounds is not None and bounds.cgroup is not None and self._cgroups is not None:
+            self._cgroups.give_back(bounds.cgroup)
+
     def _report(self, child: RunningProgram) -> None:
+        self._leave_cgroup(child.bounds)
         try:
             if child.capture.measure() > self._output_bytes_max and not child.reason:  # Written since the last look.
                 child.reason, child.why = "output-limit", self._too_much_output()
@@ -355,10 +374,11 @@ class Processes:
     def _explain(self, child: RunningProgram) -> None:
         """Set the reason of a failure from the stub's error and the limits."""
         failed = ""
-        with contextlib.suppress(BlockingIOError):
-            failed = os.read(child.status_file, 16).decode()
-        os.close(child.status_file)
-        child.status_file = -1
+        if child.status_file >= 0:
+            with contextlib.suppress(BlockingIOError):
+                failed = os.read(child.status_file, 16).decode()
+            os.close(child.status_file)
+            child.status_file = -1
         if child.reason or not child.exit_code:
             return
         error = stub_error(failed, "" if self._user is None else self._user.name)
@@ -387,6 +407,8 @@ class Processes:
         """Kill everything now, and again after a while in case a process escaped."""
         child.kill_at = self._loop.time() + self._kill_grace_s
         self._wake(child.kill_at)
+        if child.bounds is not None and child.bounds.cgroup is not None:
+            child.bounds.cgroup.kill()
         send_to_group(child.pid, signal.SIGSTOP)
         kill_with_all_below([child.pid, *self._strays.of(child.pid, child.job)])
         send_to_group(child.pid, signal.SIGKILL)

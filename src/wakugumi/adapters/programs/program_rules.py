@@ -6,10 +6,12 @@ import logging
 import os
 from typing import Final, NamedTuple
 
+from wakugumi.adapters.machine.cgroups import JobCgroups
 from wakugumi.adapters.programs.marks import MARK_VARIABLE
 from wakugumi.adapters.programs.process_tree import JOB_VARIABLE
 from wakugumi.adapters.programs.run_as import User, users_environment
 from wakugumi.core.environment import EnvRules, held_back, is_passed_by_name
+from wakugumi.core.runner.programs.job_limits import NO_LIMITS, OperatorLimits
 
 log = logging.getLogger("wakugumi.process")
 
@@ -20,6 +22,10 @@ class ProgramRules(NamedTuple):
     env: EnvRules = EnvRules()
     user: User | None = None
     """None: the user of this process."""
+    limits: OperatorLimits = NO_LIMITS
+    """Limits of every job here, beside those that a job asks for."""
+    cgroups: JobCgroups | None = None
+    """Cgroups of jobs with limits; None where the machine has none for us."""
 
     @property
     def runs_as_root(self) -> bool:

@@ -13,6 +13,7 @@ such as LD_PRELOAD would make it run the job's code.
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -27,6 +28,9 @@ CLOSED_FROM: Final = 64
 NOT_THE_USER: Final = "user "
 """Before the number of an error, if the stub could not become the user."""
 _PR_SET_NO_NEW_PRIVS: Final = 38
+_KEYCTL: Final = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280, "armv7l": 311}
+"""The kernel's number of `keyctl`, by machine."""
+_JOIN_NEW_SESSION: Final = 1
 
 
 def main(status: str, env: str, data: str, cpu: str, file: str, processes: str, user: str, *command: str) -> None:
@@ -68,8 +72,15 @@ def become(user: str) -> None:
     """Become UID:GID:GROUP,…; for ever, and without more rights by set-user-id programs."""
     import ctypes  # Before the change: this user may not be able to read the interpreter's files.
 
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "no_new_privs")
+    # A program has the keys of its session, whatever its user: a new session has none. Root's quota pays for it.
+    keyctl = _KEYCTL.get(os.uname().machine)
+    if keyctl is not None and libc.syscall(keyctl, _JOIN_NEW_SESSION, None) < 0:
+        number = ctypes.get_errno()
+        if number not in {errno.ENOSYS, errno.EPERM}:  # There, nobody can read keys.
+            raise OSError(number, "session keyring")
     uid, gid, groups = user.split(":")
     os.setgroups([int(group) for group in groups.split(",")])
     os.setresgid(int(gid), int(gid), int(gid))

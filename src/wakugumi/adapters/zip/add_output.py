@@ -12,34 +12,27 @@ stay in place, so that no offset changes.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from io import FileIO
 from itertools import chain
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
-from weakref import finalize
+from typing import Final, TypeAlias
 
 from wakugumi.adapters.files import READ
+from wakugumi.adapters.sent_parts import SentPart, SentParts, read_parts
 from wakugumi.adapters.zip.honest_entries import is_taken
+from wakugumi.adapters.zip.names import OUTPUT_HINTS, first_folder, free_names, hints_at_output
 from wakugumi.adapters.zip.read import Archive
-from wakugumi.adapters.zip.records import DEFLATED, LOCAL, STORED, UTF8_FLAG, VERSION, dos_time, end_of, line_of
-from wakugumi.adapters.zip.write_memory import CHUNK_BYTES, WORTH_IT, crc32, packer
-from wakugumi.core.names import fold_name
-from wakugumi.errors import Lost, PeerError, Refused
-from wakugumi.limits.runner import ARCHIVE_DEFLATE_FROM_BYTES, ARCHIVE_ENTRIES_IN_LOOP_MAX, HOSTILE_NAMES_MAX
-from wakugumi.limits.units import KIB
+from wakugumi.adapters.zip.records import STORED, WITHOUT_TIME, NewEntry, crc32, end_of, text_entry
+from wakugumi.errors import PeerError, Refused
+from wakugumi.limits.runner import ARCHIVE_ENTRIES_IN_LOOP_MAX, HOSTILE_NAMES_MAX
 
-Content: TypeAlias = bytes | Path
+Content: TypeAlias = bytes | Path | FileIO
 
-_WHEN: Final = dos_time(0.0)
 _MODE: Final = stat.S_IFREG | 0o644
-_SENT_BYTES: Final = 64 * KIB
-"""Bytes of a large archive per piece: a slow reader is detected by the time that a piece takes."""
-_HINTS: Final = (b"dout.", b"derr.")
-"""Text in every name that equals one of ours where case is ignored, whatever letters its beginning is written in."""
 
 
 def has_few_entries(archive: bytes) -> bool:
@@ -54,85 +47,38 @@ def splice(archive: bytes, texts: Mapping[str, bytes], note: bytes = b"") -> byt
 def splice_counted(archive: bytes, texts: Mapping[str, bytes], note: bytes = b"") -> tuple[bytes, int]:
     """An archive, which may be empty, with these texts added; and the number of entries that were left out. The `note`
     is its comment. Raises PeerError if it is no archive, or an entry leads outside."""
-    known = Archive.of_bytes(archive) if archive else None
-    at = known.list_at if known else 0
-    honest = _Honest(known)
-    listed = b"".join(archive[start:end] for start, end in honest.ranges())
-    names = _free_names(texts, known, known is not None and _hints_at(listed))
-    entries: list[bytes] = [archive[:at]]
-    lines = [listed]
-    for name, content in zip(names, texts.values(), strict=True):
-        entry = _entry_of(name, content)
-        entries += [entry.head, entry.content]
-        lines.append(entry.line(at))
-        at += len(entry.head) + entry.packed_bytes
-    end = end_of(honest.count + len(texts), sum(map(len, lines)), at)
-    return b"".join([*entries, *lines, _noted(end, note)]), honest.left_out
+    if not archive:
+        return _texts_alone(texts, note), 0
+    with contextlib.ExitStack() as files:
+        parts, _, left_out = _plan(archive, texts, note, files)
+        return b"".join(read_parts(parts)), left_out
 
 
-class Spliced:
-    """A large archive with texts added: an async iterator of pieces, whose `size` is known. Close it, read or not."""
+def _texts_alone(texts: Mapping[str, bytes], note: bytes) -> bytes:
+    entries = lines = b""
+    for name, text in texts.items():
+        entry, packed = text_entry(name, text)
+        lines += entry.line(len(entries))
+        entries += entry.head() + packed
+    return entries + lines + _noted(end_of(len(texts), len(lines), len(entries)), note)
+
+
+def passed_on(archive: bytes, note: bytes = b"") -> tuple[bytes, int]:
+    """An archive that has its texts already, as it is; and the number of entries that were left out. Written anew only
+    for a `note`, or without those entries. Raises PeerError, as `splice_counted`."""
+    if note or _Honest(Archive.of_bytes(archive)).left_out:
+        return splice_counted(archive, {}, note)
+    return archive, 0
+
+
+class Spliced(SentParts):
+    """A large archive with texts added."""
 
     def __init__(self, archive: Content, texts: Mapping[str, Content], note: bytes = b"") -> None:
         """Too slow for the loop. Raises OSError, and PeerError if it is no archive."""
-        self.done: Callable[[], None] = _nothing
-        """Called once, when the iterator is closed."""
-        self._kept: list[bytes] = []
         with contextlib.ExitStack() as files:
-            parts, self.size, self.left_out = _plan(archive, texts, note, files)
-            self._reader = _read(parts)
-            self._close = finalize(self, files.pop_all().close)
-
-    def __aiter__(self) -> Spliced:
-        return self
-
-    async def __anext__(self) -> bytes:
-        if not self._kept:
-            try:
-                piece = await asyncio.to_thread(next, self._reader, b"")
-            except (OSError, PeerError) as error:
-                raise Lost(f"a result cannot be read: {error}") from None
-            if not piece:
-                await self.aclose()
-                raise StopAsyncIteration
-            self._kept = [piece[at : at + _SENT_BYTES] for at in range(0, len(piece), _SENT_BYTES)]
-            self._kept.reverse()
-        return self._kept.pop()
-
-    async def aclose(self) -> None:
-        """Called by the sender, after a success or a failure."""
-        self._kept.clear()
-        self._close()
-        done, self.done = self.done, _nothing
-        done()
-
-
-class _Entry(NamedTuple):
-    """A new entry. The content of a file is sent from the file."""
-
-    name: bytes
-    method: int
-    crc: int
-    raw_bytes: int
-    packed_bytes: int
-    content: bytes
-
-    @property
-    def head(self) -> bytes:
-        fields = (*_WHEN, self.crc, self.packed_bytes, self.raw_bytes, len(self.name), 0)
-        return LOCAL.pack(b"PK\3\4", VERSION, UTF8_FLAG, self.method, *fields) + self.name
-
-    def line(self, at: int) -> bytes:
-        sizes = self.packed_bytes, self.raw_bytes
-        return line_of(self.name, _MODE, UTF8_FLAG, self.method, _WHEN, self.crc, *sizes, at)
-
-
-class _Range(NamedTuple):
-    """A part of an open file, or of bytes."""
-
-    source: int | bytes
-    at: int
-    end: int
+            parts, size, self.left_out = _plan(archive, texts, note, files)
+            super().__init__(parts, size, files)
 
 
 class _Honest:
@@ -179,7 +125,7 @@ def _honest(archive: Archive) -> Iterator[tuple[int, int, int]]:
 
 def _plan(
     archive: Content, texts: Mapping[str, Content], note: bytes, files: contextlib.ExitStack
-) -> tuple[Iterable[_Range], int, int]:
+) -> tuple[Iterable[SentPart], int, int]:
     """All parts to be sent, in order, their size, and the number of entries that were left out."""
     source, size = _opened(archive, files)
     known = None
@@ -187,111 +133,63 @@ def _plan(
         known = Archive.of_bytes(source) if isinstance(source, bytes) else Archive.of_file(source)
     at = known.list_at if known else 0
     honest = _Honest(known)
-    names = _free_names(texts, known, any(map(_hints_at, _windows(_listed(source, honest)))))
-    entries = [_Range(source, 0, at)]
+    names = _free_names(texts, known, any(map(hints_at_output, _windows(_listed(source, honest)))))
+    entries = [SentPart(source, 0, at)]
     lines = b""
     for name, content in zip(names, texts.values(), strict=True):
         text, text_bytes = _opened(content, files)
         if isinstance(text, bytes):
-            entry = _entry_of(name, text)
-            body = _Range(entry.content, 0, entry.packed_bytes)
+            entry, packed = text_entry(name, text)
+            body = SentPart(packed, 0, len(packed))
         else:
-            body = _Range(text, 0, text_bytes)
-            entry = _Entry(name.encode(), STORED, _crc(body), text_bytes, text_bytes, b"")
-        entries += [_Range(entry.head, 0, len(entry.head)), body]
+            body = SentPart(text, 0, text_bytes)
+            entry = NewEntry(name.encode(), _MODE, WITHOUT_TIME, STORED, _crc(body), text_bytes, text_bytes)
+        head = entry.head()
+        entries += [SentPart(head, 0, len(head)), body]
         lines += entry.line(at)
-        at += len(entry.head) + entry.packed_bytes
+        at += len(head) + entry.size
     tail = lines + _noted(end_of(honest.count + len(texts), honest.bytes + len(lines), at), note)
-    parts = chain(entries, _listed(source, honest), [_Range(tail, 0, len(tail))])
+    parts = chain(entries, _listed(source, honest), [SentPart(tail, 0, len(tail))])
     return parts, sum(part.end - part.at for part in entries) + honest.bytes + len(tail), honest.left_out
 
 
-def _listed(source: int | bytes, honest: _Honest) -> Iterator[_Range]:
-    return (_Range(source, start, end) for start, end in honest.ranges())
+def _listed(source: int | bytes, honest: _Honest) -> Iterator[SentPart]:
+    return (SentPart(source, start, end) for start, end in honest.ranges())
 
 
 def _opened(content: Content, files: contextlib.ExitStack) -> tuple[int | bytes, int]:
     if isinstance(content, bytes):
         return content, len(content)
-    file = os.open(content, READ)
-    files.callback(os.close, file)
+    if isinstance(content, FileIO):  # Its owner closes it.
+        file = content.fileno()
+    else:
+        file = os.open(content, READ)
+        files.callback(os.close, file)
     return file, os.fstat(file).st_size
 
 
-def _read(parts: Iterable[_Range]) -> Iterator[bytes]:
-    """The bytes of all parts; small parts are joined. Raises Lost if a file has changed."""
-    small = bytearray()
-    for part in parts:
-        at = part.at
-        while at < part.end:
-            if isinstance(part.source, bytes):
-                piece = part.source[at : min(part.end, at + CHUNK_BYTES)]
-            elif not (piece := os.pread(part.source, min(CHUNK_BYTES, part.end - at), at)):
-                raise Lost("a result's file has become shorter")
-            at += len(piece)
-            if len(piece) < _SENT_BYTES:
-                small += piece
-                piece = b""
-            if small and (piece or len(small) >= _SENT_BYTES):
-                yield bytes(small)
-                small.clear()
-            if piece:
-                yield piece
-    if small:
-        yield bytes(small)
-
-
-def _entry_of(name: str, content: bytes) -> _Entry:
-    raw, crc = len(content), crc32(content)
-    if raw >= ARCHIVE_DEFLATE_FROM_BYTES:
-        deflating = packer()
-        packed = deflating.compress(content) + deflating.flush()
-        if len(packed) < raw * WORTH_IT:
-            return _Entry(name.encode(), DEFLATED, crc, raw, len(packed), packed)
-    return _Entry(name.encode(), STORED, crc, raw, raw, content)
-
-
-def _crc(part: _Range) -> int:
+def _crc(part: SentPart) -> int:
     crc = 0
-    for piece in _read([part]):
+    for piece in read_parts([part]):
         crc = crc32(piece, crc)
     return crc
 
 
 def _free_names(texts: Mapping[str, Content], archive: Archive | None, look: bool) -> list[str]:
-    """Names of the new entries: a program's own file keeps its name, and ours gets another."""
     if archive is None or not look:
         return list(texts)
-    taken = {fold_name(entry.name.partition("/")[0]) for entry in archive.entries() if _hints_at(entry.name.encode())}
-    names = []
-    for wanted in texts:
-        stem, _, ending = wanted.rpartition(".")
-        name, count = wanted, 1
-        while name in taken:
-            name = f"{stem}.captured.{ending}" if count == 1 else f"{stem}.captured-{count}.{ending}"
-            count += 1
-        names.append(name)
-    return names
+    names = [entry.name for entry in archive.entries() if hints_at_output(entry.name.encode())]
+    return free_names(texts, {first_folder(name) for name in names})
 
 
-def _hints_at(listed: bytes) -> bool:
-    """May one of our names be in the list? A million other names are not compared one by one."""
-    lower = listed.lower()
-    return any(hint in lower for hint in _HINTS)
-
-
-def _windows(parts: Iterable[_Range]) -> Iterator[bytes]:
+def _windows(parts: Iterable[SentPart]) -> Iterator[bytes]:
     """The bytes of all parts, in overlapping pieces: a searched text lies whole in one of them."""
     end = b""
-    for piece in _read(parts):
+    for piece in read_parts(parts):
         yield end + piece
-        end = piece[-max(map(len, _HINTS)) :]
+        end = piece[-max(map(len, OUTPUT_HINTS)) :]
 
 
 def _noted(end: bytes, note: bytes) -> bytes:
     """The end of an archive without a comment, with this comment: its length stands last."""
     return end[:-2] + len(note).to_bytes(2, "little") + note
-
-
-def _nothing() -> None:
-    """Stands for a missing `done`."""

@@ -1,8 +1,9 @@
 """How are the files of a stranger's archive written into a folder, and nowhere else?
 
 All names and sizes are checked before the first byte is written (`honest_entries` decides which names are left out),
-links come last and are never followed, and each file takes its place in one step. Memory stays flat but for the
-folders, unless a list of the written files is wanted; zeros become holes.
+links come last and are never followed, and each file takes its place in one step. A download becomes its first large
+content, which is not copied. Memory stays flat but for the folders, unless a list of the written files is wanted; zeros
+become holes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from wakugumi.adapters.files import write_all
+from wakugumi.adapters.files import Closing, write_all
 from wakugumi.adapters.zip.honest_entries import is_taken, link_target
 from wakugumi.adapters.zip.read import Archive, ZipEntry
 from wakugumi.errors import PeerError, Refused
@@ -121,10 +122,13 @@ class _Unpacking:
     def run(self) -> Iterator[str]:
         """Each path, once written."""
         written = 0
+        last: ZipEntry | None = None
         try:
             for entry in self._taken():
                 if entry.is_folder:
                     self._make(entry.name)
+                elif last is None and not self._checked.links and self._archive.can_become(entry):
+                    last = entry  # Then the list and the links cannot be read any more.
                 elif not stat.S_ISLNK(entry.mode):
                     yield self._put(entry)
                     written += 1
@@ -134,6 +138,9 @@ class _Unpacking:
                     if not entry.is_folder and stat.S_ISLNK(entry.mode):
                         yield self._put(entry)
                         written += 1
+            if last is not None:
+                yield self._put(last, becomes=True)
+                written += 1
         except PeerError as error:
             raise PeerError(f"{error}; {written:,} files were written before it") from None
 
@@ -158,9 +165,9 @@ class _Unpacking:
         self._parent = (inside, path)
         return path
 
-    def _put(self, entry: ZipEntry) -> str:
+    def _put(self, entry: ZipEntry, *, becomes: bool = False) -> str:
         """Puts a file in one step: readers see the old file or the new one. A folder in the way stays, and is an
-        OSError."""
+        OSError. `becomes`: the archive's own file becomes this one, if possible."""
         self._go_on()
         at = entry.name.rfind("/") + 1
         parent, name = self._make(entry.name[:at]), entry.name[at:]
@@ -170,25 +177,35 @@ class _Unpacking:
             if stat.S_ISLNK(entry.mode):
                 Path(scratch).symlink_to(link_target(self._archive, entry))
             else:
-                self._write(entry, scratch)
+                self._write(entry, scratch, becomes)
             os.replace(scratch, path)
         except BaseException:
             Path(scratch).unlink(missing_ok=True)
             raise
         return path
 
-    def _write(self, entry: ZipEntry, path: str) -> None:
+    def _write(self, entry: ZipEntry, path: str, becomes: bool) -> None:
         mode = 0o777 if entry.mode & 0o100 else 0o666
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        try:
+        with Closing(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)) as file:
+            if becomes and self._has_become(entry, path):
+                return
             holes = False
             for piece in self._archive.content(entry):
                 holes |= _write_data(file, piece)
                 self._go_on()
             if holes:
                 os.ftruncate(file, entry.size)
-        finally:
-            os.close(file)
+
+    def _has_become(self, entry: ZipEntry, path: str) -> bool:
+        """Verifies a content that is not copied. False if it has to be."""
+        at = 0
+        for piece in self._archive.content(entry, frees=False):
+            for hole in range(0, len(piece), len(_HOLE)):
+                if piece.startswith(_HOLE, hole):
+                    self._archive.make_hole(at + hole, at + hole + len(_HOLE))
+            at += len(piece)
+            self._go_on()
+        return self._archive.become(entry, path)
 
 
 def _write_data(file: int, piece: bytes) -> bool:

@@ -14,16 +14,45 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Container, Iterable
 from itertools import dropwhile
 from posixpath import splitext
 from typing import Final
 
+from wakugumi.core.names import fold_name
 from wakugumi.core.visible_text import is_hostile
 from wakugumi.limits.wire import FILE_NAME_PART_BYTES_MAX
 
 _ENDING_BYTES_MAX: Final = 30
 """Of a name that is encoded: a longer ending counts as a part of the name before it."""
 _HASH_CHARS: Final = 16
+OUTPUT_HINTS: Final = (b"dout.", b"derr.")
+"""Text in every name that equals stdout.txt or stderr.txt where case is ignored, whatever letters its beginning is
+written in."""
+
+
+def free_names(wanted: Iterable[str], taken: Container[str]) -> list[str]:
+    """Names of stdout.txt and stderr.txt beside these folded names: a program's own file keeps its name."""
+    names = []
+    for first in wanted:
+        stem, _, ending = first.rpartition(".")
+        name, count = first, 1
+        while name in taken:
+            name = f"{stem}.captured.{ending}" if count == 1 else f"{stem}.captured-{count}.{ending}"
+            count += 1
+        names.append(name)
+    return names
+
+
+def hints_at_output(listed: bytes) -> bool:
+    """May the name of stdout.txt or stderr.txt be in this list? A million other names are not compared one by one."""
+    lower = listed.lower()
+    return any(hint in lower for hint in OUTPUT_HINTS)
+
+
+def first_folder(name: str) -> str:
+    """The first part of a path, as `free_names` compares it."""
+    return fold_name(name.partition("/")[0])
 
 
 def plain_name(name: str) -> str:

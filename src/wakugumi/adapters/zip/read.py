@@ -6,13 +6,30 @@ deviation from the format is a PeerError. The caller that unpacks checks the nam
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import struct
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
-from wakugumi.adapters.zip.records import CENTRAL, DEFLATED, END, END_64, LOCAL, LOCATOR_64, MAX_32, STORED, UTF8_FLAG
-from wakugumi.adapters.zip.write_memory import CHUNK_BYTES, NotDeflated, crc32, unpacker
+from wakugumi.adapters.files import UsedUp, free_range
+from wakugumi.adapters.zip.records import (
+    CENTRAL,
+    CHUNK_BYTES,
+    DEFLATED,
+    END,
+    END_64,
+    LOCAL,
+    LOCATOR_64,
+    MAX_32,
+    STORED,
+    UTF8_FLAG,
+    NotDeflated,
+    crc32,
+    unpacker,
+)
 from wakugumi.errors import PeerError
 from wakugumi.limits.runner import ARCHIVE_ENTRIES_MAX, ARCHIVE_LIST_BYTES_MAX
 
@@ -39,6 +56,14 @@ class ZipEntry(NamedTuple):
         return self.name.endswith("/")
 
 
+class _Download(NamedTuple):
+    """An archive's own file, which has all but its first bytes."""
+
+    file: int
+    path: str
+    head_bytes: int
+
+
 class Archive:
     """A ZIP of which any part can be read: `read_at(position, how many)`."""
 
@@ -46,6 +71,7 @@ class Archive:
         """Raises PeerError if it is no archive."""
         self._read_at = read_at
         self._size = size
+        self._download: _Download | None = None
         self.list_at, self.list_bytes, self.count = self._find_list()
         """Begin and size of the list of entries, and their number."""
 
@@ -57,6 +83,14 @@ class Archive:
     def of_file(cls, file: int) -> Archive:
         """An open file, which stays the caller's."""
         return cls(lambda at, count: os.pread(file, count, at), os.fstat(file).st_size)
+
+    @classmethod
+    def of_download(cls, file: int, path: str, head: bytes) -> Archive:
+        """An open file that is used up, and lacks the archive's `head`. Each large content is read once, and its space
+        is given back meanwhile; or the file becomes the content (`become`)."""
+        archive = cls(partial(_read_download, file, head), len(head) + os.fstat(file).st_size)
+        archive._download = _Download(file, path, len(head))
+        return archive
 
     def entries(self) -> Iterator[ZipEntry]:
         """All entries, from the first."""
@@ -82,9 +116,9 @@ class Archive:
         if at != end:
             raise PeerError("the result's archive cannot be read: its list of entries is longer than it says")
 
-    def content(self, entry: ZipEntry) -> Iterator[bytes]:
-        """The content of a file, in pieces. A fault may show only at the end."""
-        pieces = self._stored(entry) if entry.method == STORED else self._inflated(entry)
+    def content(self, entry: ZipEntry, *, frees: bool = True) -> Iterator[bytes]:
+        """The content of a file, in pieces. A fault may show only at the end. `frees`: a download is used up."""
+        pieces = self._packed(entry, frees) if entry.method == STORED else self._inflated(entry)
         size = crc = 0
         for piece in pieces:
             size, crc = size + len(piece), crc32(piece, crc)
@@ -96,6 +130,35 @@ class Archive:
 
     def read(self, entry: ZipEntry) -> bytes:
         return b"".join(self.content(entry))
+
+    def can_become(self, entry: ZipEntry) -> bool:
+        """Whether the download can become this file: its content is stored, and begins where the download does."""
+        return (
+            self._download is not None
+            and entry.at == 0
+            and entry.method == STORED
+            and entry.size == entry.packed_bytes > CHUNK_BYTES
+            and self._start(entry) == self._download.head_bytes
+        )
+
+    def become(self, entry: ZipEntry, path: str) -> bool:
+        """Give the download this name, which a file has already, and make it that entry. False if the name is on
+        another file system; otherwise no other entry can be read any more."""
+        assert self._download is not None
+        os.fchmod(self._download.file, stat.S_IMODE(os.lstat(path).st_mode))
+        try:
+            os.replace(self._download.path, path)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            return False
+        os.ftruncate(self._download.file, entry.size)
+        return True
+
+    def make_hole(self, at: int, end: int) -> None:
+        """Give the space of zeros back, in a content that the download becomes."""
+        assert self._download is not None
+        free_range(self._download.file, at, end)
 
     def _find_list(self) -> tuple[int, int, int]:
         """Begin and size of the list of entries, and their number."""
@@ -126,15 +189,16 @@ class Archive:
         *_, name_bytes, extra_bytes = LOCAL.unpack(head)
         return int(entry.at + LOCAL.size + name_bytes + extra_bytes)
 
-    def _packed(self, entry: ZipEntry) -> Iterator[bytes]:
+    def _packed(self, entry: ZipEntry, frees: bool = True) -> Iterator[bytes]:
         at = self._start(entry)
         end = at + entry.packed_bytes
+        own = self._download if frees else None
+        used = UsedUp(own.file, at - own.head_bytes) if own else None
         while at < end and (piece := self._read_at(at, min(CHUNK_BYTES, end - at))):
             yield piece
             at += len(piece)
-
-    def _stored(self, entry: ZipEntry) -> Iterator[bytes]:
-        return self._packed(entry)
+            if own and used:
+                used.read_to(at - own.head_bytes)
 
     def _inflated(self, entry: ZipEntry) -> Iterator[bytes]:
         if entry.method != DEFLATED:
@@ -153,6 +217,11 @@ class Archive:
                 yield piece
         except NotDeflated:
             raise PeerError(f"{entry.name[:200]!r} in the result's archive is broken") from None
+
+
+def _read_download(file: int, head: bytes, at: int, count: int) -> bytes:
+    start = head[at : at + count]
+    return start + os.pread(file, count - len(start), at + len(start) - len(head)) if len(start) < count else start
 
 
 def _entry(page: bytes, start: int) -> tuple[ZipEntry, int]:

@@ -1,4 +1,4 @@
-"""How are stdout and stderr taken out of the ZIP of a node's answer? The inverse of `add_output`.
+"""How are stdout and stderr taken out of a ZIP that has them? The inverse of `add_output`.
 
 They are the last two entries of the list and of the file: cut off, they leave the archive as it was. Entries of our
 names in another place are only removed from the list.
@@ -10,15 +10,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from io import BytesIO
 from typing import IO, Final, TypeAlias
+
+from msgspec import UNSET, structs
 
 from wakugumi.adapters.files import refused
 from wakugumi.adapters.zip.read import Archive, ZipEntry
 from wakugumi.adapters.zip.records import end_of
+from wakugumi.adapters.zip.write import Output
+from wakugumi.core.ids import JobId
 from wakugumi.errors import PeerError, Refused
 from wakugumi.limits.runner import OUTPUT_BYTES_MAX
 from wakugumi.limits.units import MIB
+from wakugumi.wire.messages.envelope import is_envelope
+from wakugumi.wire.messages.job import read_result
+from wakugumi.wire.messages.payload import encode
 
 _CHUNK_BYTES: Final = 1 * MIB
 
@@ -26,8 +34,8 @@ _Line: TypeAlias = tuple[ZipEntry, int, int]
 """An entry, and the begin and end of its line in the list."""
 
 
-def unsplice(file: IO[bytes], texts: Mapping[str, IO[bytes]]) -> int:
-    """Writes each text, `stdout` or `stderr`, to its file, and leaves the rest in the archive. Returns the number of
+def unsplice(file: IO[bytes], texts: Mapping[str, Output]) -> int:
+    """Writes each text, `stdout` or `stderr`, to its output, and leaves the rest in the archive. Returns the number of
     entries left. Raises Refused: `bad-result`, or `disk` if our own disk is full."""
     try:
         archive = _opened(file)
@@ -44,6 +52,24 @@ def unsplice(file: IO[bytes], texts: Mapping[str, IO[bytes]]) -> int:
         raise refused(error, "the node's answer cannot be written") from None
 
 
+def result_for_frames(job: JobId, payload: bytes) -> bytes:
+    """A result as peers by frames know it: JSON, without output in its archive. No text is inflated: the result has
+    both. Raises PeerError."""
+    if not is_envelope(payload):
+        return payload
+    result = read_result(job, payload)
+    if result.archive_output is True:
+        file = BytesIO(result.output_archive or b"")
+        try:
+            archive = _opened(file)
+            left = _cut(file, archive, list(_lines_of(archive, ("stdout", "stderr")).values()))
+        except PeerError:
+            left = 1  # The reader of the files reports the error.
+        content = file.getvalue() if left else None
+        result = structs.replace(result, output_archive=content, archive_output=UNSET)
+    return encode(result)
+
+
 def _opened(file: IO[bytes]) -> Archive:
     def read_at(at: int, count: int) -> bytes:
         file.seek(at)
@@ -52,7 +78,7 @@ def _opened(file: IO[bytes]) -> Archive:
     return Archive(read_at, file.seek(0, os.SEEK_END))
 
 
-def _lines_of(archive: Archive, texts: Mapping[str, IO[bytes]]) -> dict[str, _Line]:
+def _lines_of(archive: Archive, texts: Collection[str]) -> dict[str, _Line]:
     """The line of each text, which is the last one of its name: a program may have made a file of that name itself."""
     names = {stem: re.compile(rf"{stem}(\.captured(-[0-9]+)?)?\.txt") for stem in texts}
     found: dict[str, _Line] = {}

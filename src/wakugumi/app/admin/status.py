@@ -11,6 +11,7 @@ from wakugumi.app.admin.ask import ask_each, show_each
 from wakugumi.app.flags import with_settings
 from wakugumi.app.options import Asking
 from wakugumi.app.show.output import duration, fields_out, line_out, one, size, spread, table_out
+from wakugumi.core.access.known_as import AskMe, KnownAs
 from wakugumi.core.leader import answer_records as an
 from wakugumi.core.leader import questions as qu
 from wakugumi.errors import PeerError, Refused
@@ -21,6 +22,9 @@ from wakugumi.limits.leader import LIST_ROWS_MAX
 def status(*, asking: Asking) -> int:
     """waku status [--leader HOST:PORT] [-o table|json|quiet]
 
+    The last lines are about you: as whom the leader knows you, by which proof, and what you may do; and the proof that
+    the leader asks for: none (open), a user of its machine (this user), keys over TLS, or certificates.
+
     Several leaders are shown one below the other, in JSON as a list.
 
     Examples:
@@ -30,10 +34,16 @@ def status(*, asking: Asking) -> int:
     how = asking.output
     told = ask_each(qu.AskStatus(), an.StatusAnswer, asking)
     kept = {} if how == "quiet" else _kept(asking)
-    beside = {each.leader: {"caches": kept.get(each.leader)} for each in told if each.answer is not None}
+    known = {} if how == "quiet" else _known(asking)
+    beside = {
+        each.leader: {"caches": kept.get(each.leader), "me": known.get(each.leader)}
+        for each in told
+        if each.answer is not None
+    }
     show_each(told, asking, _show_status, lambda answer: ["full" if answer.full else "ok"], beside)
     if how == "table":
         _show_kept(kept, len(told) > 1)
+        _show_known(known, len(told) > 1)
     return 0
 
 
@@ -129,6 +139,31 @@ def _show_kept(kept: Mapping[str, KeptByLeader], several: bool) -> None:
                 line_out(f"content at the leader, when last counted: {held} (--blob-bytes {budget})")
 
 
+def _known(asking: Asking) -> dict[str, KnownAs]:
+    """By leader, without leaders of versions that cannot tell."""
+    try:
+        told = ask_each(AskMe(), KnownAs, asking)
+    except (Refused, PeerError):
+        return {}
+    return {each.leader: each.answer for each in told if each.answer is not None}
+
+
+def _show_known(known: Mapping[str, KnownAs], several: bool) -> None:
+    for leader, me in known.items():
+        at = f" at {leader}" if several else ""
+        proof = _PROOFS.get(me.proof, f"by {me.proof}")
+        line_out()
+        line_out(f"access{at}: {me.degree}; you are {me.name}, {proof}, with the role {me.role}")
+        line_out(f"you may {'; '.join(me.may)}")
+
+
+_PROOFS: Final = {
+    "user": "as a user of the leader's machine",
+    "key": "by a key",
+    "certificate": "by a certificate",
+    "cookie": "by a link for a browser",
+    "open": "without a proof",
+}
 _COUNTED: Final = ("#ok", "#failed", "#redelivered", "#dead", "#delay p50/p95/p99", "#run time p50/p95/p99")
 
 

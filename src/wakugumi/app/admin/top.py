@@ -28,6 +28,7 @@ from wakugumi.app.stoppable import Stopped, run
 from wakugumi.app.work.target import connected
 from wakugumi.core.leader import answer_records as an
 from wakugumi.core.leader import questions as qu
+from wakugumi.wire.access_line import hide_secrets
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -228,4 +229,4 @@ def _keys(loop: asyncio.AbstractEventLoop, leave: Callable[[], None]) -> Iterato
 
 
 def _called(asking: Asking) -> str:
-    return asking.leader or LEADER_HERE
+    return hide_secrets(asking.leader) or LEADER_HERE

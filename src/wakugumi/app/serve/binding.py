@@ -1,19 +1,17 @@
-"""Where may a server listen, and under which names? By default on this machine alone (SPEC O1)."""
+"""Where does a server listen, and under which names?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from wakugumi.adapters.net.address import Address, check_binding
+from wakugumi.adapters.net.address import Address
 from wakugumi.errors import ConfigError
 from wakugumi.wire.web_origin import server_names
 
 
-def binding(host: str, port: int, *, allow_open: bool) -> Address:
+def binding(host: str, port: int) -> Address:
     """Raises ConfigError."""
-    check_port(port)
-    check_binding(host, allow_open=allow_open)
-    return Address(host, port)
+    return Address(host, check_port(port))
 
 
 def names_for(names: Iterable[str], host: str) -> frozenset[str]:

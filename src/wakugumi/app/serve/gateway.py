@@ -22,6 +22,7 @@ from wakugumi.adapters.machine.open_files import raise_open_files
 from wakugumi.adapters.net.address import Address
 from wakugumi.adapters.programs.linux import hide_from_programs
 from wakugumi.app.flags import server
+from wakugumi.app.serve.access import guard_of
 from wakugumi.app.serve.binding import binding, names_for
 from wakugumi.app.serve.stops import Stops
 from wakugumi.app.settings import state_folder
@@ -52,7 +53,7 @@ def gateway(port: int = PORT, /, *, settings: GatewaySettings) -> int:
       waku gateway 5002 --group a=http://a:5081,weight=2 --state /srv/gateway
     """
     hide_from_programs()
-    where = binding(settings.host, port, allow_open=settings.allow_open)
+    where = binding(settings.host, port)
     names, zone = names_for(settings.names, settings.host), settings.zone
     if not settings.groups:
         raise ConfigError("a gateway needs a group", "name one: --group one=http://127.0.0.1:5081")
@@ -67,7 +68,7 @@ def gateway(port: int = PORT, /, *, settings: GatewaySettings) -> int:
 async def _serve(where: Address, names: frozenset[str], settings: GatewaySettings) -> int:
     stops = Stops()
     tasks = Tasks()
-    async with GatewayServer(settings) as server:
+    async with GatewayServer(settings, await guard_of(settings, "gateway", where, settings.state)) as server:
         there = Address(where.host, await server.listen(where.host, where.port, names))
         groups = ", ".join(f"{group.name} at {group.url}" for group in settings.groups)
         log.info("gateway ready at %s, with the groups %s; state in %s", there, groups, settings.state)

@@ -18,6 +18,7 @@ from wakugumi.adapters.machine.open_files import raise_open_files
 from wakugumi.adapters.net.address import Address
 from wakugumi.adapters.programs.linux import hide_from_programs
 from wakugumi.app.flags import server
+from wakugumi.app.serve.access import guard_of
 from wakugumi.app.serve.binding import binding, names_for
 from wakugumi.app.serve.leader_blobs import leader_blobs
 from wakugumi.app.serve.leader_nodes import check_nodes, nodes_of
@@ -84,7 +85,7 @@ def leader(port: int = PORT, /, *, settings: LeaderSettings) -> int:
 
 def prepared(settings: LeaderSettings, port: int) -> Path | NoJournal:
     """Where the journal of a leader goes that can start like this, or why there is none. Raises ConfigError."""
-    binding(settings.host, port, allow_open=settings.allow_open)
+    binding(settings.host, port)
     names_for(settings.names, settings.host)
     state = _state(settings, port)
     if settings.policies is not EVERYWHERE:
@@ -94,7 +95,7 @@ def prepared(settings: LeaderSettings, port: int) -> Path | NoJournal:
 
 async def _lead(settings: LeaderSettings, port: int, state: Path | NoJournal) -> int:
     stops = Stops()
-    async with leading(settings, state) as (leader, tasks), nodes_of(leader, settings):
+    async with leading(settings, port, state) as (leader, tasks), nodes_of(leader, settings):
         await listen(leader, settings, port)
         await stops.wait(1, leader.drive.failed)
         await drain(leader, stops, tasks)
@@ -103,10 +104,10 @@ async def _lead(settings: LeaderSettings, port: int, state: Path | NoJournal) ->
 
 
 @asynccontextmanager
-async def leading(settings: LeaderSettings, state: Path | NoJournal) -> AsyncIterator[tuple[Leader, Tasks]]:
+async def leading(settings: LeaderSettings, port: int, state: Path | NoJournal) -> AsyncIterator[tuple[Leader, Tasks]]:
     """A leader, and tasks that end before it does. Raises the error by which the leader failed, also on closing."""
     with leader_blobs(settings, state if isinstance(state, Path) else None) as blobs:
-        leader = await _new_leader(replace(settings, budget=_budget()), state, blobs)
+        leader = await _new_leader(replace(settings, budget=_budget()), port, state, blobs)
         tasks = Tasks()
         try:
             yield leader, tasks
@@ -127,14 +128,16 @@ async def drain(leader: Leader, stops: Stops, tasks: Tasks) -> None:
         log.warning("jobs still run after %g s: the leader leaves without their results", DRAIN_DEADLINE_S)
 
 
-async def _new_leader(settings: LeaderSettings, state: Path | NoJournal, blobs: LeaderBlobs) -> Leader:
+async def _new_leader(settings: LeaderSettings, port: int, state: Path | NoJournal, blobs: LeaderBlobs) -> Leader:
+    folder = state if isinstance(state, Path) else state_folder(port) if port else None
+    guard = await guard_of(settings, "leader", Address(settings.host, port), folder)
     if isinstance(state, NoJournal):
         log.info("%s: no journal, and what is queued is gone with this process", state.why)
-        return Leader(settings=settings, blobs=blobs)
+        return Leader(settings=settings, blobs=blobs, guard=guard)
     journal = Journal.open(state)
     log.info("journal in %s: accepted jobs outlive this process", state)
     try:
-        return Leader(journal, settings=settings, blobs=blobs)
+        return Leader(journal, settings=settings, blobs=blobs, guard=guard)
     except BaseException:
         await journal.close()
         raise

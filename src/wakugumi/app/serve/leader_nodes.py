@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wakugumi.adapters.access.dialled import AccessSources
 from wakugumi.errors import ConfigError
 from wakugumi.roles.leader.settings import LeaderSettings
 
@@ -30,7 +31,7 @@ async def nodes_of(leader: Leader, settings: LeaderSettings) -> AsyncIterator[No
         return
     from wakugumi.roles.leader.nodes.remote_node import RemoteNodes
 
-    nodes = RemoteNodes(leader.hub, leader.blobs, settings.nodes, _tls(settings))
+    nodes = RemoteNodes(leader.hub, leader.blobs, settings.nodes, _tls(settings), AccessSources(settings.access))
     try:
         yield
     finally:

@@ -11,15 +11,17 @@ from msgspec.structs import replace
 
 from wakugumi.adapters.loop.event_loop import run
 from wakugumi.adapters.loop.signals import on_stop_signals
-from wakugumi.adapters.net.address import Address, check_binding, parse_address
+from wakugumi.adapters.net.address import Address, is_loopback, parse_address
 from wakugumi.adapters.programs.default_command import DefaultCommand, parse_command
 from wakugumi.adapters.programs.linux import hide_from_programs
 from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.app.flags import server
 from wakugumi.app.program_settings import ProgramSettings
+from wakugumi.app.serve.access import expected_degree, guard_of, keys_have_rules
 from wakugumi.app.serve.binding import names_for
 from wakugumi.app.serve.guarded import guarded
 from wakugumi.app.serve.worker import ready
+from wakugumi.app.settings import state_folder
 from wakugumi.app.show.output import line_out
 from wakugumi.core.setting import OFF
 from wakugumi.errors import ConfigError
@@ -29,7 +31,7 @@ from wakugumi.roles.node.settings import NodeSettings
 from wakugumi.roles.runner.station import Station
 
 if TYPE_CHECKING:
-    from wakugumi.adapters.net.tls import TlsContext
+    pass
 
 log = logging.getLogger("wakugumi.app")
 
@@ -57,12 +59,14 @@ def node(*, settings: NodeSettings, programs: ProgramSettings) -> int:
     """
     hide_from_programs()
     names_for(settings.names, settings.host)
-    tls = _tls(settings)
     http, lines, command = *_ports(settings), _command(settings)
     if "names" in settings.by_flag:
         settings = replace(settings, name=settings.names[0])
-    settings = ready("node", settings, programs)
-    return guarded(lambda: run(_serve(settings, command, http, lines, tls)))
+    at = _best(http, lines)
+    state = state_folder(at.port, "node") if at.port else None
+    degree, have_rules = expected_degree(settings, at, state), keys_have_rules(settings, state)
+    settings = ready("node", settings, programs, degree, keys_have_rules=have_rules)
+    return guarded(lambda: run(_serve(settings, command, http, lines, at, state)))
 
 
 async def _serve(
@@ -70,12 +74,14 @@ async def _serve(
     command: DefaultCommand | None,
     http: Address | None,
     lines: Address | None,
-    tls: TlsContext | None,
+    at: Address,
+    state: Path | None,
 ) -> int:
     station = Station(settings, Programs(settings.programs, default=command))
+    guard = await guard_of(settings, "node", at, state)
     is_same = settings.lines == SAME or (http == lines and http is not None and http.port != 0)
     names = names_for(settings.names, settings.host)
-    ports = await listen(Node(station, settings), http, lines, tls, names=names, one_port=is_same)
+    ports = await listen(Node(station, settings), http, lines, guard, names=names, one_port=is_same)
     stops = _Stops(station, ports)
     on_stop_signals(asyncio.get_running_loop(), stops.ask)
     log.info("node ready at %s: slots=%d", ports, station.limit)
@@ -127,10 +133,13 @@ def _ports(settings: NodeSettings) -> tuple[Address | None, Address | None]:
     lines = http if settings.lines == SAME else _address(settings.lines, settings.host, "--lines")
     if http is None and lines is None:
         raise ConfigError("a node without HTTP and without lines cannot be reached", "say --http or --lines")
-    for one in (http, lines):
-        if one is not None:
-            check_binding(one.host, allow_open=settings.allow_open or bool(settings.client_ca))
     return http, lines
+
+
+def _best(http: Address | None, lines: Address | None) -> Address:
+    """The address by which other machines know the node: a wide one before one of this machine."""
+    ports = [one for one in (http, lines) if one is not None]
+    return next((one for one in ports if not is_loopback(one.host)), ports[0])
 
 
 def _address(text: str, host: str, flag: str) -> Address | None:
@@ -144,15 +153,3 @@ def _address(text: str, host: str, flag: str) -> Address | None:
         return parse_address(text)
     except ConfigError as error:
         raise ConfigError(f"{flag}: {error}", hint) from None
-
-
-def _tls(settings: NodeSettings) -> TlsContext | None:
-    """TLS of the ports; None: plain TCP. Raises ConfigError."""
-    cert, key, client_ca = settings.tls_cert, settings.tls_key, settings.client_ca
-    if not cert and not key and not client_ca:
-        return None
-    if not cert or not key:
-        raise ConfigError("TLS needs a certificate and its key", "say --tls-cert FILE and --tls-key FILE")
-    from wakugumi.adapters.net.tls import server_context
-
-    return server_context(Path(cert), Path(key), Path(client_ca) if client_ca else None)

@@ -16,12 +16,14 @@ from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.app.client_settings import LogSettings
 from wakugumi.app.flags import Only, server
 from wakugumi.app.program_settings import ProgramSettings
+from wakugumi.app.serve.access import keys_have_rules
 from wakugumi.app.serve.guarded import guarded
 from wakugumi.app.serve.leader import PORT, NoJournal, drain, leading, listen, prepared
 from wakugumi.app.serve.stops import Stops
 from wakugumi.app.serve.worker import check_programs, ready
 from wakugumi.app.settings import state_folder
 from wakugumi.app.show.output import one, say
+from wakugumi.core.access.known_as import Degree
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.roles.leader.settings import LeaderSettings
 from wakugumi.roles.runner.settings import WorkerSettings
@@ -34,7 +36,10 @@ Nodes = Annotated[int | None, Parameter(help="With --groups: number of nodes in 
 UpProgram = Annotated[str | None, Parameter(help="With --groups: program of jobs that name none.")]
 UpLeader = Annotated[
     LeaderSettings,
-    Only("state memory blobs blob_bytes policies host names allow_open", without_flag="workers_at"),
+    Only(
+        "state memory blobs blob_bytes policies host names allow_open local local_group tls_cert tls_key client_ca",
+        without_flag="workers_at",
+    ),
 ]
 UpWorker = Annotated[WorkerSettings, Only("programs jobs slots cpu_cap cache cache_bytes copy_program")]
 
@@ -72,7 +77,9 @@ def up(
         return _up_tiers(groups, nodes, program, port, leader, worker, program_settings, logged)
     if nodes is not None or program is not None:
         raise ConfigError("--nodes and --program are for --groups", "say how many groups: --groups 2")
-    settings = ready("worker", replace(worker, leader=Address(leader.host, port)), program_settings)
+    settings = replace(worker, leader=Address(leader.host, port))
+    have_rules = keys_have_rules(leader, state if isinstance(state, Path) else None)
+    settings = ready("worker", settings, program_settings, Degree.THIS_USER, keys_have_rules=have_rules)
     return guarded(lambda: run(_up(leader, port, state, settings)))
 
 
@@ -110,7 +117,7 @@ def _up_tiers(
 
 async def _up(leading_as: LeaderSettings, port: int, state: Path | NoJournal, settings: WorkerSettings) -> int:
     stops = Stops()
-    async with leading(leading_as, state) as (leader, tasks):
+    async with leading(leading_as, port, state) as (leader, tasks):
         there = await listen(leader, leading_as, port)
         worker = Worker(replace(settings, leader=_reachable(there)))
         serving = tasks.start(worker.run(), name="worker")

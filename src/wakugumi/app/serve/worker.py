@@ -8,15 +8,19 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from wakugumi.adapters.access.dialled import AccessSources
+from wakugumi.adapters.machine.cgroups import claim
 from wakugumi.adapters.machine.open_files import open_files_max, raise_open_files
 from wakugumi.adapters.machine.usable_cpus import usable_cpus
-from wakugumi.adapters.net.address import Address
+from wakugumi.adapters.net.address import Address, is_loopback
 from wakugumi.adapters.programs.linux import hide_from_programs
 from wakugumi.app.flags import server
 from wakugumi.app.program_settings import ProgramSettings
 from wakugumi.app.serve.binding import check_port
 from wakugumi.app.serve.guarded import guarded
 from wakugumi.app.serve.worker_cache import cache_folder, check_ports
+from wakugumi.core.access.known_as import Degree
+from wakugumi.core.runner.programs.job_limits import OperatorLimits
 from wakugumi.errors import ConfigError
 from wakugumi.limits.runner import OPEN_FILES_BESIDE_MIN, OPEN_FILES_PER_SLOT_MAX
 from wakugumi.roles.runner.settings import RunnerSettings, WorkerSettings
@@ -49,17 +53,29 @@ def worker(
     """
     hide_from_programs()
     check_ports(settings)
-    settings = replace(settings, leader=Address(host, check_port(port, least=1)), patterns=pattern)
-    settings = ready("worker", settings, programs)
+    leader = Address(host, check_port(port, least=1))
+    settings = replace(settings, leader=leader, patterns=pattern)
+    settings = ready("worker", settings, programs, dialled_degree(leader, settings.access))
     return guarded(lambda: main_worker(settings))
 
 
-def ready(role: str, settings: S, programs: ProgramSettings) -> S:
-    """The settings of a machine that can run jobs like this, which its log tells. Raises ConfigError."""
+def dialled_degree(leader: Address, access: Path | None) -> Degree:
+    """The proof that a worker has for this leader. Raises ConfigError."""
+    if AccessSources(access).key_name(leader):
+        return Degree.KEYS
+    return Degree.THIS_USER if is_loopback(leader.host) else Degree.OPEN
+
+
+def ready(role: str, settings: S, programs: ProgramSettings, degree: Degree, *, keys_have_rules: bool = False) -> S:
+    """The settings of a machine that can run jobs like this, which its log tells, with its degree of access.
+    `keys_have_rules`: its own; those of a leader are known later. Raises ConfigError."""
     check_programs(settings)
     cache = cache_folder() if settings.cache is None and settings.leader is not None else settings.cache
-    settings = replace(settings, cache=cache, rules=programs.rules())
-    _say_limits(role, settings)
+    rules = programs.rules()
+    apart = programs.separation(rules, keys_have_rules=keys_have_rules)
+    where_rules = programs.judged(rules, keys_have_rules=True)
+    _say_limits(role, settings, rules.limits, degree, apart.said)
+    settings = replace(settings, cache=cache, rules=rules._replace(cgroups=claim()), where_rules=where_rules)
     raise_open_files()
     _check_open_files(settings.slots)
     return settings
@@ -75,15 +91,15 @@ def check_programs(settings: RunnerSettings) -> Path:
     return settings.programs
 
 
-def _say_limits(role: str, settings: RunnerSettings) -> None:
-    """The first line of its log: how much a machine will take, and as whom programs run, if that is a surprise."""
-    cap, rules = "off" if settings.cpu_cap is None else f"{settings.cpu_cap:g}", settings.rules
-    text = "%s: slots=%d usable-cpus=%d cpu-cap=%s"
-    if rules.user is not None:
-        text += f" run-as={rules.user.name}"
-    elif rules.runs_as_root:
-        text += " run-as=root: whoever may send jobs is root on this machine (--run-as USER changes that)"
-    log.info(text, role, settings.slots, usable_cpus(), cap)
+def _say_limits(role: str, settings: RunnerSettings, limits: OperatorLimits, degree: Degree, apart: str) -> None:
+    """The first line of its log: how much a machine will take, its degree of access, and as whom programs run, if that
+    is a surprise."""
+    cap = "off" if settings.cpu_cap is None else f"{settings.cpu_cap:g}"
+    words = [f"slots={settings.slots} usable-cpus={usable_cpus()} cpu-cap={cap}"]
+    names = {"job-memory": limits.memory_bytes, "job-processes": limits.processes, "job-cpu": limits.cpu_s}
+    words += [f"{name}={value:.15g}" for name, value in names.items() if value is not None]
+    words.append(f"access={degree.value!r}")
+    log.info("%s: %s", role, " ".join([*words, apart] if apart else words))
 
 
 def _check_open_files(slots: int) -> None:

@@ -261,8 +261,11 @@ def _line(parts: Sequence[Part], stream: TextIO | None) -> str:
 
 
 def _tell(text: str) -> None:
+    """All talk, and all logs: no secret of a key passes."""
     if sys.stderr is None:
         return
+    from wakugumi.wire.access_line import hide_keys  # Most commands have nothing to say.
+
     # A closed stderr does not stop the work: only the data must arrive.
     with contextlib.suppress(OSError):
-        print(text, file=sys.stderr, flush=True)
+        print(hide_keys(text), file=sys.stderr, flush=True)

@@ -76,7 +76,7 @@ class MapTask(Task):
 
 Client = Annotated[
     ClientSettings,
-    Only("slots leader old_leader patience_s cap client_id log_level log_json", without_flag=CONNECTION),
+    Only("slots leader access old_leader patience_s cap client_id log_level log_json", without_flag=CONNECTION),
 ]
 
 

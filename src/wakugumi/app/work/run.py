@@ -19,7 +19,7 @@ from wakugumi.app.work.one_job import Taken, run_one
 from wakugumi.app.work.target import choose
 
 Client = Annotated[
-    ClientSettings, Only("leader old_leader patience_s client_id log_level log_json", without_flag=CONNECTION)
+    ClientSettings, Only("leader access old_leader patience_s client_id log_level log_json", without_flag=CONNECTION)
 ]
 
 

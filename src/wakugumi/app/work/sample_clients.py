@@ -31,7 +31,7 @@ Count = Annotated[int, Parameter(help="Number of jobs.")]
 
 Client = Annotated[
     ClientSettings,
-    Only("old_leader output log_level log_json", without_flag="desired choice grace_s patience_s"),
+    Only("access old_leader output log_level log_json", without_flag="desired choice grace_s patience_s"),
 ]
 
 

@@ -14,8 +14,9 @@ from uuid import uuid4
 
 from cyclopts import Parameter
 
+from wakugumi.adapters.access.dialled import VARIABLE, AccessSources
 from wakugumi.adapters.lines.client import send_job
-from wakugumi.adapters.net.address import Address, parse_address
+from wakugumi.adapters.net.address import Address, parse_keyed_address
 from wakugumi.app import stoppable
 from wakugumi.app.flags import with_settings
 from wakugumi.app.show.output import line_out, say
@@ -24,6 +25,7 @@ from wakugumi.core.names import check_file_name
 from wakugumi.errors import ConfigError, Lost, PeerError, Refused, WakugumiError
 from wakugumi.limits.client import SEND_SILENCE_MAX_S
 from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S
+from wakugumi.wire.access_line import Key
 from wakugumi.wire.line import KEPT, Busy, Err, Ok
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ _ZIP_END_BYTES: Final = 22
 """Size of the record at the end of a ZIP, before its comment."""
 _COMMENT_READ_BYTES: Final = 256
 
-Words = Annotated[str, Parameter(help="Addresses of nodes, HOST:PORT, then the file.")]
+Words = Annotated[str, Parameter(help="Addresses of nodes, HOST:PORT or waku://KEY@HOST:PORT, then the file.")]
 JobName = Annotated[
     str | None,
     Parameter(name="--id", help="Id of the job. The same id and file are the same job. [default: a new UUID]"),
@@ -59,7 +61,15 @@ Ca = Annotated[
     str | None, Parameter(name="--ca", help="PEM file of trusted authorities, in place of the system's; implies --tls.")
 ]
 Cert = Annotated[str | None, Parameter(name="--cert", help="PEM file with our certificate and its key; implies --tls.")]
-Key = Annotated[str | None, Parameter(name="--key", help="PEM file with the key, if --cert has none.")]
+CertKey = Annotated[str | None, Parameter(name="--key", help="PEM file with the key, if --cert has none.")]
+Access = Annotated[
+    str | None,
+    Parameter(
+        name="--access",
+        help="File with keys, by the addresses that they are for. [default: ~/.config/wakugumi/access.toml] "
+        f"[env: {VARIABLE}]",
+    ),
+]
 
 
 @with_settings
@@ -72,7 +82,8 @@ def send(
     tls: TlsOn = False,
     ca: Ca = None,
     cert: Cert = None,
-    key: Key = None,
+    key: CertKey = None,
+    access: Access = None,
 ) -> int:
     """waku send HOST:PORT… FILE [--id ID] [--out FILE] [--wait S] [--tls] [OPTIONS]
 
@@ -86,7 +97,7 @@ def send(
     """
     if len(words) < 2:
         raise ConfigError("a node's address and a file are needed", "write waku send HOST:PORT FILE")
-    addresses = [parse_address(word, PORT) for word in words[:-1]]
+    addresses = [parse_keyed_address(word, PORT) for word in words[:-1]]
     file = Path(words[-1])
     if not file.is_file():
         raise ConfigError(f"{file} is no file", "the file is the last word: waku send HOST:PORT… FILE")
@@ -101,7 +112,7 @@ def send(
         raise ConfigError(str(error)) from None
     to = Path(out) if out else file.with_name(f"{file.name}.result.zip")
     context = _context(ca, cert, key) if tls or ca or cert else None
-    stoppable.run(_FileSending(addresses, job, file, to, context, timeout).go(wait))
+    stoppable.run(_FileSending(addresses, AccessSources(access), job, file, to, context, timeout).go(wait))
     line_out(str(to))
     return 0
 
@@ -110,9 +121,17 @@ class _FileSending:
     """Sends one file to one of several nodes."""
 
     def __init__(
-        self, addresses: list[Address], job: str, file: Path, to: Path, tls: TlsContext | None, timeout_s: float
+        self,
+        addresses: list[tuple[Address, Key | None]],
+        sources: AccessSources,
+        job: str,
+        file: Path,
+        to: Path,
+        tls: TlsContext | None,
+        timeout_s: float,
     ) -> None:
         self._addresses = addresses
+        self._sources = sources
         self._job = job
         self._file = file
         self._name = check_file_name(file.name)
@@ -136,10 +155,11 @@ class _FileSending:
     async def _round(self) -> tuple[float, WakugumiError | None]:
         """Tries each node once. Returns seconds until a retry makes sense, or infinity, and the last error or None."""
         retry_s, last = math.inf, None
-        for address in self._addresses:
+        for address, key in self._addresses:
             try:
+                access = await self._sources.entry(address, key, "node")
                 answer = await send_job(
-                    address, self._job, self._file, self._name, self._to, self._tls, self._timeout_s
+                    address, self._job, self._file, self._name, self._to, self._tls, self._timeout_s, access
                 )
             except (Lost, PeerError) as error:
                 why: WakugumiError = error
@@ -152,7 +172,7 @@ class _FileSending:
                     retry_s = min(retry_s, answer.retry_s)
                 why = _refused(address, answer)
             last = why
-            if address is not self._addresses[-1]:
+            if address is not self._addresses[-1][0]:
                 say(f"{why}; trying the next one")
         return retry_s, last
 

@@ -64,6 +64,7 @@ async def connected(client: ClientSettings, unfinished_max: int = UNFINISHED_PER
         patience_s=client.patience_s or None,
         unfinished_max=unfinished_max,
         old_leader=client.old_leader,
+        access=client.access,
     ) as grid:
         yield grid
 

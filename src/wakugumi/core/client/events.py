@@ -81,6 +81,8 @@ class Connected(ClientEvent, frozen=True, gc=False):
     """The connection is established, and the hello is on its way."""
 
     conn: ConnId
+    secured: bool = False
+    """The leader has proven who it is: if it is silent, it is no old leader."""
 
 
 class Disconnected(ClientEvent, frozen=True, gc=False):
@@ -100,6 +102,14 @@ class Welcomed(ClientEvent, frozen=True, gc=False):
     """The leader answers which jobs it knows."""
     takes_env: bool = False
     """The leader takes jobs that set variables."""
+
+
+class HelloRefused(ClientEvent, frozen=True, gc=False):
+    """The leader does not let this client in."""
+
+    conn: ConnId
+    code: str
+    text: str
 
 
 class HeartbeatReceived(ClientEvent, frozen=True, gc=False):
@@ -315,6 +325,13 @@ class SubmitGate(msgspec.Struct, frozen=True, gc=False):
     open: bool
 
 
+class AllRefused(msgspec.Struct, frozen=True, gc=False):
+    """No leader lets this client in: this is the refusal of the last one."""
+
+    code: str
+    text: str
+
+
 ClientDo: TypeAlias = (
     Dial
     | HangUp
@@ -336,6 +353,7 @@ ClientDo: TypeAlias = (
     | Waiting
     | WaitingOver
     | Parted
+    | AllRefused
     | SubmitGate
 )
 

@@ -41,6 +41,7 @@ _FROM_LEADER: Final = (
     ev.FilesWanted,
     ev.QuestionAnswered,
     ev.Welcomed,
+    ev.HelloRefused,
 )
 """Events of a connection. A tuple made once: `|` makes a type anew each time."""
 
@@ -242,8 +243,8 @@ class Failover:
                 self._questions.forget(forgotten)
                 if JobId(forgotten) in self._claims.open:
                     self._claims.end(JobId(forgotten))
-            case ev.Connected(conn_id):
-                self._leaders.connected(conn_id, now, do)
+            case ev.Connected(conn_id, secured):
+                self._leaders.connected(conn_id, now, do, secured=secured)
             case ev.Disconnected(conn_id, why):
                 self._lost(conn_id, why, now, do)
             case ev.LeaderAdded(no, name):
@@ -309,6 +310,8 @@ class Failover:
                 self._replies.does_not_fit(conn, event, now, do)
             case ev.FilesWanted(job=job) if conn.full:
                 note_accepted(conn, job)  # The leader has room. Other jobs need not wait for these files.
+            case ev.HelloRefused(code=code, text=text):
+                self._refused(conn, code, text, now, do)
             case ev.QuestionAnswered():
                 self._questions.answered(event, do)
             case _:
@@ -336,6 +339,13 @@ class Failover:
         return job in self._claims.open or self._unfinished.is_wanted_from(leader, job)
 
     # Lost connections.
+
+    def _refused(self, conn: LeaderConnection, code: str, text: str, now: float, do: list[ClientDo]) -> None:
+        """The leader closes the connection. Its jobs do not wait for it."""
+        conn.leader.refused = True
+        if self._leaders.all_refuse:
+            do.append(ev.AllRefused(code, text))
+        self._lost(conn.id, text, now, do, awaited=False)
 
     def _hang_up(self, conn: LeaderConnection, why: str, now: float, do: list[ClientDo], *, awaited: bool) -> None:
         do.append(ev.HangUp(conn.id, why))

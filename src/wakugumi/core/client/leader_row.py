@@ -38,6 +38,8 @@ class LeaderConnection(msgspec.Struct, eq=False):
     ready: bool = False
     own: bool = False
     """The leader sent a Welcome: it speaks our own types."""
+    secured: bool = False
+    """The leader has proven who it is, and is no old one."""
     takes_cap: bool = False
     takes_blobs: bool = False
     takes_env: bool = False
@@ -110,6 +112,8 @@ class LeaderRow(msgspec.Struct, eq=False):
     failures: int = 0
     answered: bool = False
     """The leader sent a result without a Welcome."""
+    refused: bool = False
+    """The leader did not let this client in, and has not served since."""
     silent_left: int = 0
     """Number of connections without a Welcome to close before one counts as an old leader."""
     hello_cap: int = 0

@@ -106,12 +106,12 @@ class Leaders:
             leader.hello_cap = max(1, self._expected_share(leader))
             do.append(ev.Dial(leader.dialling, leader.no, leader.hello_cap))
 
-    def connected(self, conn_id: ConnId, now: float, do: list[ClientDo]) -> None:
+    def connected(self, conn_id: ConnId, now: float, do: list[ClientDo], *, secured: bool = False) -> None:
         for leader in self.rows.values():
             if leader.dialling == conn_id:
                 leader.dialling = None
                 leader.conn = LeaderConnection(
-                    conn_id, leader, greeted_at=now, received_at=now, sent_cap=leader.hello_cap
+                    conn_id, leader, greeted_at=now, received_at=now, sent_cap=leader.hello_cap, secured=secured
                 )
                 self.conns[conn_id] = leader.conn
                 return
@@ -121,6 +121,7 @@ class Leaders:
         """The greeting is over. A late Welcome turns an old leader into one of our own."""
         leader = conn.leader
         conn.ready = True
+        leader.refused = False
         if conn.own:
             conn.beat_at = now + HEARTBEAT_S
             leader.silent_left = SILENT_LEFT
@@ -179,12 +180,12 @@ class Leaders:
     def greeted(self, conn: LeaderConnection, now: float) -> str | None:
         """The time for a Welcome is over: empty for an old leader, or why the connection is closed. None if not yet."""
         leader = conn.leader
-        if conn.ready or self._embedded or conn.greeted_at + self._welcome_within_s(leader) > now:
+        if conn.ready or self._embedded or conn.greeted_at + self._welcome_within_s(conn) > now:
             return None
         if leader.silent_left:
             leader.silent_left -= 1
             return f"the leader did not greet within {WELCOME_AGAIN_WITHIN_S:.0f} s"
-        return "" if self._trusts_old or leader.answered else SAYS_NOTHING
+        return "" if self._may_be_old(conn) else SAYS_NOTHING
 
     def watch_trials(self, now: float) -> None:
         """Note since when each unproven leader has had a job."""
@@ -208,7 +209,7 @@ class Leaders:
             if self._embedded:
                 continue
             if not conn.ready:
-                times.append(conn.greeted_at + self._welcome_within_s(conn.leader))
+                times.append(conn.greeted_at + self._welcome_within_s(conn))
             elif conn.own:
                 times.append(min(conn.beat_at, conn.received_at + SILENCE_MAX_S))
             elif (mute_at := self._mute_at(conn)) is not None:
@@ -239,8 +240,16 @@ class Leaders:
     def states(self) -> list[KnownLeader]:
         return [KnownLeader(row.no, row.share, row.in_flight, row.adopted, row.removed) for row in self.rows.values()]
 
-    def _welcome_within_s(self, leader: LeaderRow) -> float:
-        is_waited_for = leader.silent_left or not (self._trusts_old or leader.answered)
+    @property
+    def all_refuse(self) -> bool:
+        """Does no leader let this client in?"""
+        return all(leader.refused for leader in self.rows.values() if not leader.removed)
+
+    def _may_be_old(self, conn: LeaderConnection) -> bool:
+        return (self._trusts_old or conn.leader.answered) and not conn.secured
+
+    def _welcome_within_s(self, conn: LeaderConnection) -> float:
+        is_waited_for = conn.leader.silent_left or not self._may_be_old(conn)
         return WELCOME_AGAIN_WITHIN_S if is_waited_for else WELCOME_WITHIN_S
 
     def _mute_at(self, conn: LeaderConnection) -> float | None:

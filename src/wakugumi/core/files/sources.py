@@ -142,7 +142,7 @@ class Sources:
         for sha256 in event.blobs:
             if sha256 in peer.blobs:
                 continue
-            self._got(peer, sha256)
+            self._got(peer, sha256, out)
             is_new = sha256 not in self._blobs
             if (
                 len(peer.blobs) >= STOCK_BLOBS_MAX
@@ -304,10 +304,13 @@ class Sources:
             blob.free[peer] = None
         self._stirred[sha256] = None
 
-    def _got(self, peer: FetchingWorker, sha256: str) -> None:
-        """The worker's wants of this blob are fulfilled."""
+    def _got(self, peer: FetchingWorker, sha256: str, out: FilesStepBuilder) -> None:
+        """The worker's wants of this blob are fulfilled. A want in line is answered: the worker may want the blob as a
+        file of a cache too, and learns from the answer that it is the same."""
         for want in list(peer.wants_of.get(sha256, {}).values()):
             self._count(want)
+            if not want.fetching:
+                out.do.append(SendSource(peer.conn, want.want, sha256, want.size, "", ""))
             self._end(want)
 
     def _lose(self, peer: FetchingWorker, sha256: str) -> None:

@@ -10,11 +10,13 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from wakugumi.core.access.identity import Sight
 from wakugumi.core.flows import Act, FlowDo, FlowEvent
 from wakugumi.core.gateway.groups import Capacity
 from wakugumi.core.gateway.outcomes import Outcome
 from wakugumi.core.gateway.rows import Content, GatewayJob, OpenJob, Totals
-from wakugumi.core.ids import JobId
+from wakugumi.core.ids import HTTP_CLIENT, JobId
+from wakugumi.core.step import LogLine
 from wakugumi.errors import Lost
 
 # Events.
@@ -25,7 +27,7 @@ class GatewayStarts(msgspec.Struct, frozen=True):
 
 
 class JobSubmitted(msgspec.Struct, frozen=True):
-    """A client sends a job. Its body has not been read."""
+    """A client sends a job."""
 
     request: int
     job: JobId
@@ -40,6 +42,11 @@ class JobSubmitted(msgspec.Struct, frozen=True):
     """Size of the body, if declared."""
     is_short: bool
     """The store's disk has hardly any room."""
+    received: BodyReceived | None = None
+    """The whole body, if it has arrived; None: it has not been read."""
+    client: str = HTTP_CLIENT
+    sight: Sight | None = None
+    """The clients whose jobs the sender may see; None: all."""
 
 
 class JobAsked(msgspec.Struct, frozen=True):
@@ -50,6 +57,8 @@ class JobAsked(msgspec.Struct, frozen=True):
     name: str
     question: str
     """`status`, `result`, `events` or `cancel`."""
+    sight: Sight | None = None
+    """The clients whose jobs the sender may see; None: all."""
 
 
 class CallerLeft(msgspec.Struct, frozen=True):
@@ -59,7 +68,7 @@ class CallerLeft(msgspec.Struct, frozen=True):
 
 
 class HeadCame(msgspec.Struct, frozen=True):
-    """A group has begun to answer: the job takes no slot there any more."""
+    """A group has begun to answer: the job takes no slot there any more. Not needed if the reply follows at once."""
 
     number: int
 
@@ -220,6 +229,8 @@ class GroupReply(NamedTuple):
     """The whole answer, if it is small."""
     digest: str = ""
     """The digest of the request whose body was sent, if the body is whole."""
+    takes_files: bool = False
+    """A refusal itself says so: the file was understood without a form."""
 
 
 class NoBodyLost(Lost):
@@ -237,6 +248,8 @@ class Dispatch(Act[GroupReply], frozen=True):
     request: int
     """The request whose body is sent; 0 if `content` is."""
     content: Content | None
+    as_file: bool = False
+    """The file of the body's form is sent as it is, if its place is known; otherwise the form, as received."""
 
 
 class SinceMoved(Act[float], frozen=True):
@@ -280,11 +293,13 @@ class JobAccepted(NamedTuple):
 
 
 class OpenedAnswer(NamedTuple):
-    """An answer that was opened for the request."""
+    """An answer in memory, or one that was opened for the request."""
 
     status: int
     head: dict[str, str]
     size: int | None
+    data: bytes | None = None
+    """None: the answer was opened."""
 
 
 class KnownRow(NamedTuple):
@@ -332,12 +347,6 @@ class ReleaseAnswer(msgspec.Struct, frozen=True):
 
 class DropFiles(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
-
-
-class LogLine(msgspec.Struct, frozen=True):
-    level: int
-    text: str
-    error: Exception | None = None
 
 
 class GatewayLeft(msgspec.Struct, frozen=True):

@@ -6,19 +6,19 @@ it.
                the same job wait for the same flight, requests at another gateway for its row
 
 The owner of a row forwards the job, and the first accepted result stays. A synchronous job that finds no group leaves
-no row; an asynchronous one was accepted for good, and is offered until a group takes it. Jobs of a dead gateway are
-taken over by another (`housekeeping.py`). An unforeseen error is logged, and the job is forwarded anew, a few times;
-the housekeeper finds and queues jobs that no flow handles.
+no row; an asynchronous one was accepted for good, and is offered until a group takes it. `housekeeping.py` takes over
+jobs of dead gateways, and queues jobs that no flow handles. An unforeseen error is no end: a job has a few of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
+from wakugumi.core.access.identity import Sight
 from wakugumi.core.flows import FlowCancelled
 from wakugumi.core.gateway.bodies import Body
 from wakugumi.core.gateway.events import (
@@ -46,16 +46,18 @@ from wakugumi.core.gateway.outcomes import (
     outcome_word,
 )
 from wakugumi.core.gateway.rows import DONE, FAILED, QUEUED, RUNNING, Content, GatewayJob
-from wakugumi.core.gateway.state import DEBUG, ERROR, WARNING, GatewayState
+from wakugumi.core.gateway.state import GatewayState
 from wakugumi.core.gateway.tries import Tries, Try
 from wakugumi.core.gateway.under_way import Flight, JobQueue
 from wakugumi.core.ids import JobId
 from wakugumi.core.metric_table import GATEWAY_JOB_TIME, GATEWAY_JOBS
 from wakugumi.core.metrics import Counter, Timing
+from wakugumi.core.step import DEBUG, ERROR, WARNING
 from wakugumi.errors import Lost, Refused
 from wakugumi.limits.client import FULL_RETRY_FIRST_S
 from wakugumi.limits.gateway import GATEWAY_AGAIN_MAX_S, GATEWAY_CRASHES_MAX, GATEWAY_FORWARDS_MAX
 
+RowChange: TypeAlias = Callable[[GatewayJob], GatewayJob]
 NOT_A_JOB: Final = frozenset({"bad-request", "bad-name", "bad-subject", "conflict", "too-big", "too-slow", "denied"})
 """Codes of requests that never became a job: a synchronous one leaves no row."""
 
@@ -86,13 +88,13 @@ class Flights:
 
     # For requests.
 
-    async def enter(self, new: GatewayJob, body: Body, job_s: float) -> Flight | GatewayJob:
+    async def enter(self, new: GatewayJob, body: Body, job_s: float, sight: Sight | None) -> Flight | GatewayJob:
         """Enters a synchronous job, whose body may still be on its way: returns a flight of this gateway, or the row of
         the gateway that forwards the job. Raises Refused."""
         is_first = new.job not in self._entering
         self._entering.add(new.job)
         try:
-            row, is_ours = await self._claim(new, is_first)
+            row, is_ours = await self._claim(new, is_first, sight)
             if not is_ours:
                 return row
             if (flight := self.by_job.get(row.job)) is not None:  # Another request was first while the row was claimed.
@@ -119,12 +121,12 @@ class Flights:
             return row.job not in self.by_job and row.job not in self._entering
         return not await IsHeld(row.owner)
 
-    async def accept(self, new: GatewayJob, request: int) -> GatewayJob:
+    async def accept(self, new: GatewayJob, request: int, sight: Sight | None) -> GatewayJob:
         """The row of an asynchronous job, for good. A body that is not needed is dropped. Raises Refused."""
         while True:
             row, is_new = await AddRow(new)
             if not is_new:
-                row.check_same(new.request)
+                row.check_repeat(new.request, sight)
             takes_body = is_new
             if is_new:
                 kept: GatewayJob | None = row
@@ -132,6 +134,7 @@ class Flights:
                 self._state.drop_files(new.files)
                 kept = row
             elif row.state == FAILED or await self.is_forsaken(row):
+                row.check_owned(sight)
                 kept = await ReplaceRow(row, new)
                 self._state.drop_files(row.files if kept is not None else set())
                 is_new = takes_body = kept is not None
@@ -163,7 +166,7 @@ class Flights:
                     await self._tries.cancel(row.group, row.name)
                 return True
             found = await GetRow(row.job)
-            if found is None:
+            if found is None or found.client != row.client:
                 return False
             row = found
         return False
@@ -187,8 +190,7 @@ class Flights:
             try:
                 row = await GetRow(flight.row.job, contents=False)
                 if row is not None and row.is_final and not flight.is_ending:
-                    whole = await GetRow(flight.row.job)
-                    self._ended_elsewhere(row if whole is None else whole)
+                    self._ended_elsewhere(await GetRow(flight.row.job) or row)
             except Refused as error:
                 self._state.log(DEBUG, f"check of ended jobs failed: {error}")
 
@@ -197,21 +199,22 @@ class Flights:
         flight = self.by_job.get(row.job)
         if flight is not None and not flight.is_ending and row.is_final and flight.flow is not None:
             flight.take_back()
-            flight.outcome.keep(outcome := outcome_of(row))
+            flight.outcome.keep(outcome := flight.outcome_in(row))
             self.outcomes.add(outcome_word(outcome))
             flight.flow.cancel()
 
-    async def _claim(self, new: GatewayJob, is_first: bool) -> tuple[GatewayJob, bool]:
+    async def _claim(self, new: GatewayJob, is_first: bool, sight: Sight | None) -> tuple[GatewayJob, bool]:
         """The row of this job, and whether this gateway forwards it: the row is new, failed before, or its gateway died
         and with it the waiting client."""
         while True:
             row, is_new = await AddRow(new)
             if is_new:
                 return row, True
-            row.check_same(new.request)
+            row.check_repeat(new.request, sight)
             is_left = is_first and row.owner == self._state.owner and not row.is_async and row.job not in self.by_job
             if not (row.state == FAILED or (is_left and not row.is_final) or await self.is_forsaken(row)):
                 return row, False
+            row.check_owned(sight)
             if (ours := await ReplaceRow(row, new)) is not None:
                 self._state.drop_files(row.files)
                 return ours, True
@@ -231,9 +234,7 @@ class Flights:
             if row is None or row.is_final or row.owner != self._state.owner:
                 self._crashes.pop(job, None)
                 return
-            if self._state.is_stopping:
-                return
-            if job in self.by_job:
+            if self._state.is_stopping or job in self.by_job:
                 return
             if row.body is None:
                 await self._end(row, lambda row: failed_row(row, Problem(500, "input-lost", "the row has no body")))
@@ -263,6 +264,8 @@ class Flights:
             flight.outcome.keep(outcome)
             self.outcomes.add(outcome_word(outcome))
             self.took.took(self._flows.now - began_at)
+            if outcome == GONE or isinstance(outcome, Problem):  # Another client's job may have the id now, and wait.
+                await self._abandon(flight)
         except FlowCancelled:
             await self._abandon(flight)
             raise
@@ -322,8 +325,7 @@ class Flights:
                     return GONE
                 flight.outcome.keep(GONE)
             elif outcome is None:
-                row = await GetRow(flight.row.job)
-                return GONE if row is None else outcome_of(row)
+                return flight.outcome_in(await GetRow(flight.row.job))
             else:
                 if not flight.row.is_async and await RemoveRow(flight.row):
                     return outcome
@@ -335,7 +337,7 @@ class Flights:
             await self._flows.pause(pause_s * (0.5 + 0.5 * self._state.chance()))
             pause_s = min(2 * pause_s, GATEWAY_AGAIN_MAX_S)
 
-    async def _change(self, flight: Flight, change: Callable[[GatewayJob], GatewayJob]) -> bool:
+    async def _change(self, flight: Flight, change: RowChange) -> bool:
         """Changes the row. False if the job has ended, or the row is gone."""
         while True:
             new = change(flight.row)
@@ -345,7 +347,7 @@ class Flights:
                 flight.row = changed
                 return True
             row = await GetRow(flight.row.job)
-            if row is None or row.is_final:
+            if row is None or row.is_final or not flight.is_of(row):
                 return False
             flight.row = row
 
@@ -388,7 +390,7 @@ class Flights:
         self._release(flight, is_kept=is_kept)
         if not is_kept:
             self._state.drop_files({content.file} - {""})
-        return GONE if kept is None else outcome_of(kept)
+        return flight.outcome_in(kept)
 
     def _release(self, flight: Flight, *, is_kept: bool) -> None:
         """Clients that read the answer get its last byte, or are cut off and ask again."""
@@ -404,9 +406,7 @@ class Flights:
         kept = await self._end(flight.row, lambda row: failed_row(row, problem), flight.request)
         return problem if kept is None else outcome_of(kept)
 
-    async def _end(
-        self, row: GatewayJob, end: Callable[[GatewayJob], GatewayJob], request: str = ""
-    ) -> GatewayJob | None:
+    async def _end(self, row: GatewayJob, end: RowChange, request: str = "") -> GatewayJob | None:
         """The row after its end; None if the row is gone. `request` is the digest, if the row does not have it yet."""
         self._crashes.pop(row.job, None)
         while True:
@@ -422,8 +422,8 @@ class Flights:
                 self._state.log(WARNING, f"end of job not stored job={row.name}: {error}")
                 await self._flows.pause(GATEWAY_AGAIN_MAX_S)
                 continue
-            if found is None or found.is_final:
-                return found
+            if found is None or found.is_final or found.client != row.client:
+                return found if found is not None and found.client == row.client else None
             row = found
 
     async def _abandon(self, flight: Flight) -> None:

@@ -4,10 +4,12 @@
     4xx, 504 `timeout`             the job's own end: it is passed on
     423                            the job runs there already: the same group is asked again
     503, 507                       the group is full: the next one
+    400, 415 to a file as it is    the form as received, to the same group, unless the answer says that files are taken
     other 5xx, refused, silent     the group failed: the next one; after a broken connection the same group once more
     no workers for long, late      the job is cancelled there, and sent to the next one
 
-Each try reads the body from its beginning; the client sends it once.
+Each try reads the body from its beginning; the client sends it once. A group that can take it gets the file as it is,
+with a head instead of its form; all others get the form as the client sent it.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from wakugumi.limits.gateway import GATEWAY_RETRY_AFTER_MAX_S, GATEWAY_RETRY_AFT
 T = TypeVar("T")
 
 _FULL: Final = frozenset({503, 507})
+_NOT_UNDERSTOOD: Final = frozenset({400, 415})
 _AGAIN_MAX_S: Final = 5.0
 """Longest pause before the same group is asked again, whatever its `Retry-After`."""
 
@@ -72,14 +75,18 @@ class Forwarder:
         last: Problem | None = None
         named_s: list[float] = []
         asked_again: set[str] = set()
-        tries = self._tries
+        by_form: set[str] = set()
+        """Groups that did not understand the file as it is."""
+        tries, groups = self._tries, self._state.groups
         while (name := self._next(parcel, first, why)) is not None:
             if not await begin(name):
                 return None
             one = tries.open(name, parcel.job_s)
+            as_file = groups.takes_files(name) and name not in by_form
             reply: GroupReply | Lost
             try:
-                reply = await self._dispatch(one, parcel)
+                reply = await self._dispatch(one, parcel, as_file=as_file)
+                tries.head_came(one.number)
                 if reply.status == 200:
                     taken = await take(one, reply)
                     tries.answered(name)
@@ -112,38 +119,42 @@ class Forwarder:
                     first = name
                     await self._state.flows.pause(again_s)
                     continue
+                if as_file and problem.status in _NOT_UNDERSTOOD and not reply.takes_files:
+                    by_form.add(name)
+                    groups.refused_file(name)
+                    first = name
+                    continue
                 if problem.status < 500 or problem.code == "timeout":
                     tries.answered(name)
                     return problem
                 why[name] = problem.code
                 if problem.status in _FULL:
                     named_s += [] if said_s is None else [said_s]
-                    self._state.groups.was_full(name, self._state.flows.now, again_s)
+                    groups.was_full(name, self._state.flows.now, again_s)
                 else:
                     tries.failed(name, f"{problem.status} {problem.detail}")
                     last = problem
             self.failovers.add(name, why[name])
-        if last is not None and all(group in why for group in self._state.groups.by_name) and not _is_hopeful(why):
+        if last is not None and all(group in why for group in groups.by_name) and not _is_hopeful(why):
             return last
         tried = ", ".join(f"{group}: {what}" for group, what in why.items())
         again_s = min(max(min(named_s, default=GATEWAY_RETRY_AFTER_S), 1.0), GATEWAY_RETRY_AFTER_MAX_S)
         return NoGroup(f"no group took the job ({tried or 'all are gone'})", again_s)
 
-    async def _dispatch(self, one: Try, parcel: Parcel) -> GroupReply:
+    async def _dispatch(self, one: Try, parcel: Parcel, *, as_file: bool) -> GroupReply:
         path = f"/dispatch/{parcel.name}" + (f"?{parcel.query}" if parcel.query else "")
-        headers = dict(parcel.headers)
-        if parcel.size is not None:
-            headers["Content-Length"] = str(parcel.size)
         request = 0 if parcel.body is None else parcel.body.request
-        reply = await Dispatch(one.number, one.group, path, headers, parcel.size, request, parcel.content)
+        headers = dict(parcel.headers)
+        reply = await Dispatch(one.number, one.group, path, headers, parcel.size, request, parcel.content, as_file)
         if parcel.body is not None and reply.digest:
             parcel.body.digest = reply.digest
         return reply
 
     def _next(self, parcel: Parcel, first: str, tried: Mapping[str, str]) -> str | None:
-        state = self._state
-        names = [name for name in state.groups.order(parcel.key, state.flows.now) if name not in tried]
-        return first if first in names else next(iter(names), None)
+        groups, now = self._state.groups, self._state.flows.now
+        if first in groups.by_name and first not in tried and not groups.is_gone(first):
+            return first
+        return next((name for name in groups.order(parcel.key, now) if name not in tried), None)
 
 
 def _problem(reply: GroupReply) -> Problem:

@@ -52,6 +52,8 @@ class Capacity(NamedTuple):
     limit: int = 0
     queued: int = 0
     free: int = 0
+    takes_files: bool = False
+    """The group takes the file of a job as it is, without a form."""
 
 
 class Groups:
@@ -131,6 +133,11 @@ class Groups:
         turned = names[turn:] + names[:turn]
         return sorted(turned, key=lambda name: self._rank(name, now))
 
+    @property
+    def is_any_there(self) -> bool:
+        """May a job be sent to any group?"""
+        return not all(health.is_gone for health in self._health.values())
+
     def is_gone(self, name: str) -> bool:
         """Too many polls went unanswered: no job should wait there."""
         return self._health[name].is_gone
@@ -142,6 +149,15 @@ class Groups:
             return False
         return any(not other.is_gone and other.said.limit > 0 for other in self._health.values())
 
+    def takes_files(self, name: str) -> bool:
+        """By its last report, does the group take the file of a job without a form?"""
+        return self._health[name].said.takes_files
+
+    def refused_file(self, name: str) -> None:
+        """The group does not understand a job without a form, whatever it reported: it may have been replaced."""
+        health = self._health[name]
+        health.said = health.said._replace(takes_files=False)
+
     def ours(self, name: str) -> int:
         """Jobs of this gateway at the group."""
         return self._health[name].ours
@@ -149,7 +165,8 @@ class Groups:
     def capacity(self) -> Capacity:
         """The sum of all groups that are not gone."""
         there = [health.said for health in self._health.values() if not health.is_gone]
-        return Capacity(*(sum(column) for column in zip(*there))) if there else Capacity()
+        running, limit, queued, free = (sum(said[field] for said in there) for field in range(4))
+        return Capacity(running, limit, queued, free)
 
     def states(self, now: float) -> Iterable[tuple[GroupAt, str, Capacity]]:
         """For the status page: each group, its state in one word, and its last report."""

@@ -22,8 +22,9 @@ from wakugumi.core.gateway.events import (
 )
 from wakugumi.core.gateway.flights import Flights
 from wakugumi.core.gateway.rows import GatewayJob, OpenJob, Totals
-from wakugumi.core.gateway.state import ERROR, INFO, GatewayState
+from wakugumi.core.gateway.state import GatewayState
 from wakugumi.core.ids import JobId
+from wakugumi.core.step import ERROR, INFO
 from wakugumi.limits.gateway import GATEWAY_QUEUE_MAX
 
 _WATCHED_SHARE: Final = 0.02

@@ -39,11 +39,12 @@ from wakugumi.core.gateway.events import (
 from wakugumi.core.gateway.flights import Flights
 from wakugumi.core.gateway.outcomes import GONE, ForwardAnswer, NoGroup, Outcome, Problem, outcome_of
 from wakugumi.core.gateway.rows import DONE, RUNNING, Content, GatewayJob
-from wakugumi.core.gateway.state import WARNING, GatewayState
+from wakugumi.core.gateway.state import GatewayState
 from wakugumi.core.gateway.under_way import Flight
 from wakugumi.core.ids import JobId
 from wakugumi.core.metric_table import GATEWAY_BUSY
 from wakugumi.core.metrics import Counter
+from wakugumi.core.step import WARNING
 from wakugumi.errors import Lost, Refused
 from wakugumi.limits.gateway import GATEWAY_EVENTS_MAX, GATEWAY_QUEUE_MAX
 
@@ -112,7 +113,7 @@ class GatewayRequests:
     async def _submit(self, ask: JobSubmitted) -> Answer:
         body = Body(self._state, ask.request, ask.size)
         try:
-            row = await GetRow(ask.job)
+            row = None if self._is_new(ask) else await self._row(ask)
             if row is not None and not row.request and (answer := await self._known_answer(ask, row)) is not None:
                 return answer
             if ask.is_short and (row is None or row.state != DONE):
@@ -128,9 +129,23 @@ class GatewayRequests:
         finally:
             body.stop()
 
+    async def _row(self, ask: JobSubmitted, *, contents: bool = True) -> GatewayJob | None:
+        """Raises Refused if the id belongs to another client."""
+        row = await GetRow(ask.job, contents)
+        if row is not None:
+            row.check_seen(ask.sight)
+        return row
+
+    def _is_new(self, ask: JobSubmitted) -> bool:
+        """May the job be taken for a new one? Its body and a group are there, so a known row is found when the new one
+        is added."""
+        if ask.received is None or ask.is_short or self._flights.handles(ask.job):
+            return False
+        return self._state.groups.is_any_there
+
     async def _receive(self, ask: JobSubmitted, row: GatewayJob | None, body: Body) -> Answer:
         """Receives the body of a submission that has a seat. `row` is what was known of the job before."""
-        body.received(await BeginBody(ask.request))
+        body.received(ask.received or await BeginBody(ask.request))
         if ask.is_async or (row is not None and row.request):
             await body.whole()
         if row is not None and body.is_whole:
@@ -146,6 +161,7 @@ class GatewayRequests:
             query=ask.query,
             headers=ask.headers,
             request=body.digest,
+            client=ask.client,
         )
         return await (self._accept(ask, new) if ask.is_async else self._wait(ask, new, body))
 
@@ -172,15 +188,15 @@ class GatewayRequests:
         row = replace(new, body=await KeepBody(ask.request, ask.job))
         accepted: Promise[Answer] = Promise(self._flows)
         # A flow of its own: a client that leaves now must not leave a row behind that no flow handles.
-        self._state.start(partial(self._accept_for_good, row, ask.request, accepted), f"accept {ask.name}")
+        self._state.start(partial(self._accept_for_good, row, ask, accepted), f"accept {ask.name}")
         answer = await accepted
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    async def _accept_for_good(self, row: GatewayJob, request: int, accepted: Promise[Answer]) -> None:
+    async def _accept_for_good(self, row: GatewayJob, ask: JobSubmitted, accepted: Promise[Answer]) -> None:
         try:
-            accepted.keep(JobAccepted(await self._flights.accept(row, request)))
+            accepted.keep(JobAccepted(await self._flights.accept(row, ask.request, ask.sight)))
         except Exception as error:
             accepted.keep(error)
             if row.body is not None:
@@ -209,7 +225,7 @@ class GatewayRequests:
                     self.busy.add("no-group")
                     raise Refused("no-group", "every group is gone")
                 first = replace(new, state=RUNNING, group=order[0], tries=1, request=body.digest)
-                entered = await flights.enter(first, body, ask.job_s)
+                entered = await flights.enter(first, body, ask.job_s, ask.sight)
                 if isinstance(entered, GatewayJob):
                     outcome = outcome_of(entered) if entered.is_final else await self._settled(ask, entered)
                 else:
@@ -220,8 +236,10 @@ class GatewayRequests:
                 outcome = await self._outcome(ask, flight)
             is_ours = flight is not None and flight.body is body
             if not is_ours and isinstance(outcome, ForwardAnswer | Problem):
+                # A flight that began meanwhile may know its request before the row does.
+                flight = flight or flights.by_job.get(ask.job)
                 await body.whole()
-                row = await GetRow(ask.job, contents=False)
+                row = await self._row(ask, contents=False)
                 for known in (row, None if flight is None else flight.known_row):
                     if known is not None:
                         known.check_same(body.digest)
@@ -233,8 +251,9 @@ class GatewayRequests:
     async def _flown(self, ask: JobSubmitted, flight: Flight, body: Body) -> Outcome:
         """The outcome of a flight whose body may still be on its way. The outcome may come first; then the rest of the
         body is not needed."""
-        body.fill()
-        await self._flows.first_of(body.ended, flight.outcome)
+        if not body.is_whole:
+            body.fill()
+            await self._flows.first_of(body.ended, flight.outcome)
         if body.failure is not None:
             await self._flights.give_up(flight)
             raise body.failure
@@ -243,7 +262,9 @@ class GatewayRequests:
         return await self._outcome(ask, flight)
 
     async def _outcome(self, ask: JobSubmitted, flight: Flight) -> Outcome:
-        """Raises Lost when the client has left: its seat is free, and the flight goes on."""
+        """Raises Lost when the client has left: its seat is free, and the flight goes on. Raises Refused if the flight
+        is of another client's job."""
+        flight.row.check_seen(ask.sight)
         assert self._flows.current is not None
         self._waiting[ask.request] = self._flows.current
         try:
@@ -257,9 +278,9 @@ class GatewayRequests:
         while True:
             if (flight := self._flights.by_job.get(row.job)) is not None:
                 return await self._outcome(ask, flight)
-            found = await GetRow(row.job, contents=False)
+            found = await self._row(ask, contents=False)
             if found is None or found.is_final or await self._flights.is_forsaken(found):
-                whole = await GetRow(row.job)
+                whole = await self._row(ask)
                 return GONE if whole is None else outcome_of(whole)
             if await FindGone((ask.request,)):
                 raise Lost("the caller left", "dead")
@@ -269,10 +290,10 @@ class GatewayRequests:
     async def _reply(self, ask: JobSubmitted, outcome: Outcome) -> Answer | None:
         """None: the request begins anew."""
         if isinstance(outcome, ForwardAnswer):
-            if await OpenAnswer(ask.request, outcome.body):
-                return OpenedAnswer(outcome.status, outcome.head, outcome.size)
+            if (opened := await self._opened(ask.request, outcome)) is not None:
+                return opened
             # The answer is kept now, or broke off before this request; or its file is gone.
-            row = await GetRow(ask.job)
+            row = await self._row(ask)
             return None if row is None or row.answer is None else await self._kept_answer(ask.request, row)
         if isinstance(outcome, NoGroup):
             self.busy.add("no-group")
@@ -281,17 +302,26 @@ class GatewayRequests:
     async def _kept_answer(self, request: int, row: GatewayJob) -> Answer | None:
         """None if the answer's file is gone. Then the row is removed as well."""
         assert row.answer is not None
-        if await OpenAnswer(request, row.answer):
-            return OpenedAnswer(row.status, row.head, row.answer.size)
+        answer = ForwardAnswer(row.status, row.head, row.answer.size, row.answer)
+        if (opened := await self._opened(request, answer)) is not None:
+            return opened
         self._state.log(WARNING, f"answer gone, row removed job={row.name}")
         await RemoveRow(row)
         return None
 
+    async def _opened(self, request: int, answer: ForwardAnswer) -> OpenedAnswer | None:
+        """None if the answer's file is gone, or the try has ended that received it."""
+        status, head, size, body = answer
+        if isinstance(body, Content) and body.data is not None:
+            return OpenedAnswer(status, head, size, body.data)
+        return OpenedAnswer(status, head, size) if await OpenAnswer(request, body) else None
+
     # Questions.
 
     async def _known(self, ask: JobAsked, *, contents: bool = False) -> GatewayJob:
+        """Raises Refused: a job out of sight is unknown."""
         row = await GetRow(ask.job, contents)
-        if row is None:
+        if row is None or not row.is_seen(ask.sight):
             raise Refused("unknown-job", f"no gateway knows the job {ask.name}", "send it to /submit")
         return row
 
@@ -308,7 +338,9 @@ class GatewayRequests:
         return kept
 
     async def _cancel(self, ask: JobAsked) -> Answer:
-        return JobCancelled(await self._flights.cancel(await self._known(ask)))
+        row = await self._known(ask)
+        row.check_owned(ask.sight)
+        return JobCancelled(await self._flights.cancel(row))
 
     async def _watch(self, ask: JobAsked) -> Answer:
         """Sends each state as it changes, and returns the last row."""
@@ -320,7 +352,7 @@ class GatewayRequests:
             sent: tuple[str, str] | None = None
             sent_at, pause_s = self._flows.now, _LOOK_FIRST_S
             while True:
-                if found is None:
+                if found is None or not found.is_seen(ask.sight):
                     return GONE
                 if (now := (found.state, found.group)) != sent:
                     sent, sent_at, pause_s = now, self._flows.now, _LOOK_FIRST_S

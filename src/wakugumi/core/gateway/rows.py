@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from wakugumi.core.ids import JobId
+from wakugumi.core.access.identity import Sight
+from wakugumi.core.ids import HTTP_CLIENT, JobId
 from wakugumi.errors import Refused
 
 QUEUED: Final = "queued"
@@ -25,12 +26,23 @@ DIGEST_FORM: Final = "2:"
 """Prefix of a row's digest. Digests without it included the subject: such rows are matched by their id alone."""
 
 
+class InputAt(NamedTuple):
+    """Where the form of a body has its file, and the job without it."""
+
+    head: bytes
+    """The job as a group takes it, with the name and size of the file (`wire/messages/envelope.py`)."""
+    at: int
+    size: int
+
+
 class Content(msgspec.Struct, frozen=True):
     """A body or an answer: in the row itself, or the name of a file."""
 
     size: int
     data: bytes | None = None
     file: str = ""
+    input: InputAt | None = None
+    """Of a body. None in rows of older versions."""
 
 
 class GatewayJob(msgspec.Struct, frozen=True):
@@ -66,6 +78,8 @@ class GatewayJob(msgspec.Struct, frozen=True):
     """By the clock of the store, which sets `accepted_at` and `changed_at`."""
     request: str = ""
     """The digest of the request. Empty while its body is being received, and in rows of older versions."""
+    client: str = HTTP_CLIENT
+    """Client id of the job: it belongs to all identities that may speak for this client."""
 
     @property
     def is_final(self) -> bool:
@@ -75,10 +89,32 @@ class GatewayJob(msgspec.Struct, frozen=True):
     def files(self) -> set[str]:
         return {content.file for content in (self.body, self.answer) if content is not None and content.file}
 
+    def is_seen(self, sight: Sight | None) -> bool:
+        return sight is None or sight.sees(self.client)
+
+    def check_seen(self, sight: Sight | None) -> None:
+        """Raises Refused if the id was taken by a client that is out of sight."""
+        if not self.is_seen(sight):
+            raise _taken(self.name)
+
+    def check_owned(self, sight: Sight | None) -> None:
+        """Raises Refused if the job is another client's: it may be seen, and not changed."""
+        if sight is not None and not sight.owns(self.client):
+            raise _taken(self.name)
+
+    def check_repeat(self, request: str, sight: Sight | None) -> None:
+        """May this request have the outcome of this row? Raises Refused."""
+        self.check_seen(sight)
+        self.check_same(request)
+
     def check_same(self, request: str) -> None:
         """Raises Refused if the id was used for another request (SPEC L6), as far as both digests are known."""
         if self.request.startswith(DIGEST_FORM) and request and self.request != request:
             raise Refused("conflict", f"the job id {self.name} was used for another request")
+
+
+def _taken(name: str) -> Refused:
+    return Refused("denied", f"the job id {name} belongs to another client", "choose another id")
 
 
 class Totals(NamedTuple):

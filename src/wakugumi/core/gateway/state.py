@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from wakugumi.core.flows import Flow, Flows
-from wakugumi.core.gateway.events import DropFiles, FlushRows, LogLine
+from wakugumi.core.gateway.events import DropFiles, FlushRows
 from wakugumi.core.gateway.groups import Groups
+from wakugumi.core.step import ERROR, WARNING, LogLine
 from wakugumi.errors import Refused
 from wakugumi.limits.gateway import (
     GATEWAY_KEPT_BYTES,
@@ -26,11 +27,6 @@ from wakugumi.limits.gateway import (
     GROUP_POLL_S,
 )
 from wakugumi.limits.wire import HEARTBEAT_S
-
-DEBUG: Final = 10
-INFO: Final = 20
-WARNING: Final = 30
-ERROR: Final = 40
 
 _AGAIN_S: Final = 1.0
 """Pause before a retry after a failure, unless the work is done more often anyway."""

@@ -10,12 +10,16 @@ The log has one line when a group rests or is gone, and one when it is back, how
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from wakugumi.core.flows import Deadline, Flow, Timer
 from wakugumi.core.gateway.events import CancelAt, CloseTry, PollGroup, SinceMoved
-from wakugumi.core.gateway.state import DEBUG, ERROR, WARNING, GatewayState
+from wakugumi.core.gateway.state import GatewayState
+from wakugumi.core.step import DEBUG, ERROR, WARNING
 from wakugumi.errors import Lost, PeerError
+
+_LOOK_S: Final = 0.05
+"""Shortest time until the next look: what rounding leaves of a patience would ring at once, again and again."""
 
 
 class Try:
@@ -109,7 +113,7 @@ class Tries:
         if one.is_received:
             return
         if one.is_open and idle_s < one.patience_s:
-            self._watch(one, one.patience_s - idle_s)
+            self._watch(one, max(one.patience_s - idle_s, _LOOK_S))
         elif one.is_open:
             one.flow.interrupt(Lost(f"{self._url(one.group)} has not answered in time", "late"))
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from wakugumi.core.flows import Flow, Promise
 from wakugumi.core.gateway.bodies import Body
 from wakugumi.core.gateway.forward import Parcel
-from wakugumi.core.gateway.outcomes import Outcome
+from wakugumi.core.gateway.outcomes import GONE, Outcome, outcome_of
 from wakugumi.core.gateway.rows import GatewayJob
 from wakugumi.core.gateway.state import GatewayState
 from wakugumi.core.ids import JobId
@@ -40,6 +40,13 @@ class Flight:
     def known_row(self) -> GatewayJob:
         """The row with the digest of the request, also before it is stored."""
         return replace(self.row, request=self.row.request or self.request)
+
+    def is_of(self, row: GatewayJob | None) -> bool:
+        """Is it still the row of this job? Another client may have taken the id of a row that was dropped."""
+        return row is not None and row.client == self.row.client
+
+    def outcome_in(self, row: GatewayJob | None) -> Outcome:
+        return outcome_of(row) if row is not None and self.is_of(row) else GONE
 
     def take_back(self) -> None:
         """The outcome will not be whole. A request that has begun to read it is cut off; later requests wait."""

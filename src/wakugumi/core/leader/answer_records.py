@@ -10,6 +10,10 @@ from typing import TypeAlias
 
 import msgspec
 
+from wakugumi.core.access.browser_links import BrowserLink
+from wakugumi.core.access.key_questions import KeyAnswer, MadeKey
+from wakugumi.core.access.known_as import KnownAs
+
 
 class Spread(msgspec.Struct, frozen=True):
     """How long something took, `count` times: 95 of 100 took less than `p95_s`. The leader counts in buckets, four per
@@ -384,4 +388,8 @@ Answer: TypeAlias = (
     | CachesAnswer
     | CacheAnswer
     | CacheRow
+    | KeyAnswer
+    | MadeKey
+    | KnownAs
+    | BrowserLink
 )

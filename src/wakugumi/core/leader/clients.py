@@ -58,7 +58,9 @@ class Clients:
         client.conns[event.conn] = event.cap
         client.cap = max(client.conns.values())
         self._lanes.room_freed(client)
-        connection = ClientConnection(event.conn, client, event.receipts, event.heartbeats, now, (event.conn,))
+        connection = ClientConnection(
+            event.conn, client, event.receipts, event.heartbeats, now, (event.conn,), event.sight
+        )
         self.connections[event.conn] = connection
         if event.receipts or event.heartbeats:
             self._out.at_once.append(ev.SendWelcome(event.conn))
@@ -113,8 +115,9 @@ class Clients:
         """Let this connection wait for a known job, or send its result at once (SPEC L6).
 
         No receipt for a delivered result: a receipt promises the result, and a delivered one is kept for a while only.
+        A result that waits to be sent for an earlier request is sent once for both: the receipt comes before it.
         """
-        if connection.receipts and not job.delivered:
+        if connection.receipts and (not job.delivered or job.id in connection.pending):
             self._out.receipt(connection.conn, job.id)
         self._wait_for(job, connection)
         if job.state is DONE:
@@ -127,7 +130,7 @@ class Clients:
         for job_id in event.jobs:
             job = self._jobs.get(job_id)
             # A delivered "cancelled" is kept for the worker only: the client may have submitted the job again.
-            if job is None or (job.delivered and _is_cancelled(job)):
+            if job is None or not connection.sees(job) or (job.delivered and _is_cancelled(job)):
                 self._out.refuse(connection, job_id, "unknown-job", "the leader does not know this job, or no longer")
             else:
                 self.attach(connection, job)
@@ -145,7 +148,7 @@ class Clients:
         while connection.pending and not connection.is_congested:
             job_id, _ = connection.pending.popitem(last=False)
             job = self._jobs.get(job_id)
-            if job is None:
+            if job is None or not connection.sees(job):  # Another client may have submitted the forgotten id again.
                 self._out.refuse(connection, job_id, "expired", "the result expired before the client read it")
             elif job.state is DONE:
                 self.send_result(job, connection)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from wakugumi.core.access.identity import Sight
 from wakugumi.core.ids import ClientId, ConnId, Fate, JobId, Verdict, WorkerId
 from wakugumi.core.leader.answer_records import Answer
 from wakugumi.core.leader.questions import Question
@@ -29,6 +30,8 @@ class ClientJoined(LeaderEvent, frozen=True, gc=False):
     receipts: bool
     """The client speaks our own types: it gets receipts and refusals, and confirms results."""
     heartbeats: bool
+    sight: Sight | None = None
+    """Clients whose jobs the connection may see; None: all."""
 
 
 class WorkerJoined(LeaderEvent, frozen=True, gc=False):
@@ -57,6 +60,15 @@ class WorkerJoined(LeaderEvent, frozen=True, gc=False):
     """Programs of this worker run as root."""
     env: bool = False
     """The worker passes the variables that a job sets to its program."""
+    key: str = ""
+    """Name of the key that the worker has shown, or of its user. Empty: the leader asks for no proof, or the worker is
+    its own."""
+
+
+class KeyEnded(LeaderEvent, frozen=True, gc=False):
+    """A key was revoked or has expired: worker ids that belonged to it are free."""
+
+    key: str
 
 
 class Left(LeaderEvent, frozen=True, gc=False):
@@ -95,6 +107,9 @@ class SubmitRefused(LeaderEvent, frozen=True, gc=False):
 class Credited(LeaderEvent, frozen=True, gc=False):
     conn: ConnId
     amount: int
+    most: int = 0
+    """Credit and jobs together, as a node's machine counts them: a job on its way there counts for the leader alone. 0:
+    not counted."""
 
 
 class Acked(LeaderEvent, frozen=True, gc=False):
@@ -156,7 +171,7 @@ class Confirmed(LeaderEvent, frozen=True, gc=False):
 
 
 class Claimed(LeaderEvent, frozen=True, gc=False):
-    """A client waits for these jobs, submitted by any client."""
+    """A client waits for these jobs, submitted by any client that it may see."""
 
     conn: ConnId
     jobs: Sequence[JobId]
@@ -189,6 +204,8 @@ class PeerHeard(LeaderEvent, frozen=True, gc=False):
     """CPU use of the peer, if reported."""
     held_by: float = 0.0
     """Share of the CPU, 0 to 1, that other programs used when the worker held credit back (W2)."""
+    moving: tuple[JobId, ...] = ()
+    """Jobs whose results are on their way: they are not late, however long that takes."""
 
 
 class Leaving(LeaderEvent, frozen=True, gc=False):
@@ -217,6 +234,8 @@ class QuestionAsked(LeaderEvent, frozen=True, gc=False):
     conn: ConnId
     ask_id: bytes
     question: Question
+    sight: Sight | None = None
+    """Clients whose jobs the asking peer may see; None: all."""
 
 
 class PayloadsLoaded(LeaderEvent, frozen=True, gc=False):
@@ -285,6 +304,8 @@ class SendAssign(LeaderDo, frozen=True, gc=False):
     job: JobId
     subject: Subject
     payload: bytes
+    request: bytes = b""
+    """Digest of the request, for a node; empty if unknown."""
 
 
 class SendResult(LeaderDo, frozen=True, gc=False):

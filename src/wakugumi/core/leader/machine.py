@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from wakugumi.core.access.identity import Sight
 from wakugumi.core.backoff import EVERYWHERE, Policies
 from wakugumi.core.ids import ClientId, JobId, Verdict
 from wakugumi.core.leader import events as ev
@@ -73,7 +74,9 @@ class LeaderMachine(LeaderState):
         self._sweep_at = now + SWEEP_S
         self._is_reading_stopped = False
         self._awake_at = now
-        self._offloaded = OffloadedRequests(self._out, self.lifecycle, self.clients, self.jobs, self.orphans)
+        self._offloaded = OffloadedRequests(
+            self._out, self.lifecycle, self.clients, self.jobs, self.orphans, self.worker_keys
+        )
         self._submits = Submits(
             self._out, self.roster, self.jobs, self.clients, self.lifecycle, self.orphans, self.admission
         )
@@ -83,6 +86,7 @@ class LeaderMachine(LeaderState):
         self._on: dict[type[object], Callable[[Any, float], None]] = {
             ev.ClientJoined: self.clients.joined,
             ev.WorkerJoined: self.workers.joined,
+            ev.KeyEnded: self.worker_keys.ended,
             ev.Left: self._left,
             ev.Submitted: self._submits.submitted,
             ev.SubmitRefused: self._submits.refused,
@@ -114,9 +118,19 @@ class LeaderMachine(LeaderState):
         """The job runs or is OK: another submit of this id runs nothing."""
         return self.jobs.knows(job_id)
 
+    def owner(self, job_id: JobId) -> ClientId | None:
+        """The client of a known job."""
+        job = self.jobs.get(job_id)
+        return None if job is None else job.client.id
+
     def why_not(self, job_id: JobId) -> Verdict | None:
         """Why a job with this id would be refused now; None if it would be accepted."""
         return self._submits.why_not(job_id)
+
+    def may_read(self, blob: str, sight: Sight | None) -> bool:
+        """Does a job or a result of a client in sight name the blob? Files of caches are for all: see
+        `FileDistribution.pins`."""
+        return sight is None or sight.sees_all or any(map(sight.sees, self.file_references.clients_of(blob)))
 
     def unclaimed(self, client: ClientId) -> dict[ClientId, list[JobId]]:
         """Jobs that came by HTTP, and all jobs of `client`, whose results are not delivered; by client."""
@@ -186,7 +200,8 @@ class LeaderMachine(LeaderState):
         self.orphans.check()
         self.clients.check()
         self.jobs.check()
-        self.lifecycle.check(self.orphans.leaves())
+        self.worker_keys.check()
+        self.lifecycle.check([*self.orphans.leaves(), *self.worker_keys.leaves()])
         self.not_started.check()
         self.file_references.check(self.jobs.values(), self.clients.dead, self.orphans.blobs())
         self._out.check()
@@ -205,6 +220,7 @@ class LeaderMachine(LeaderState):
         if connection is not None:
             connection.seen_at = now
         elif (worker := self._workers.get(event.conn)) is not None:
+            worker.moved_at.update((job, now) for job in event.moving if job in worker.jobs)
             worker.seen_at = now
             if event.cpu is not None:
                 worker.cpu, worker.held_by = event.cpu, event.held_by
@@ -260,7 +276,8 @@ class LeaderMachine(LeaderState):
                     absent.append(job)
                     continue
             assert job.payload is not None
-            do.append(ev.SendAssign(worker.conn, job.id, job.subject, job.payload))
+            request = job.request if worker.simple_only else b""
+            do.append(ev.SendAssign(worker.conn, job.id, job.subject, job.payload, request))
         if absent:
             self._offloaded.load(absent)
         if self.roster.to_write:

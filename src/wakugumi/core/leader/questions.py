@@ -9,6 +9,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from wakugumi.core.access.browser_links import AskLink
+from wakugumi.core.access.key_questions import KeyQuestion
+from wakugumi.core.access.known_as import AskMe
 from wakugumi.limits.leader import LIST_ROWS_DEFAULT, TOP_ROWS_DEFAULT
 
 
@@ -150,4 +153,7 @@ Question: TypeAlias = (
     | AskRequeue
     | AskDrop
     | CacheQuestion
+    | KeyQuestion
+    | AskMe
+    | AskLink
 )

@@ -144,12 +144,14 @@ class WorkerRecord:
         "jobs",
         "joined_at",
         "kept_for",
+        "key",
         "label",
         "leaving",
         "lent",
         "load",
         "loading",
         "more",
+        "moved_at",
         "name",
         "number",
         "parallel",
@@ -182,6 +184,8 @@ class WorkerRecord:
         self.label = digits_of(worker_id)[:8]
         """Name, or the first eight digits of the id."""
         self.conn: ConnId | None = None
+        self.key: str | None = None
+        """Key of its last connection; None if that was to an earlier leader."""
         self.patterns: tuple[Pattern, ...] = ()
         self.pools: list[PatternPool] = []
         self.credit = 0
@@ -196,6 +200,8 @@ class WorkerRecord:
         `parallel`."""
         self.jobs: dict[JobId, None] = {}
         """Jobs that the worker holds and has not answered, as far as the leader knows."""
+        self.moved_at: dict[JobId, float] = {}
+        """When the results of some of these jobs were last known to be on their way."""
         self.rank = -1
         """Rank by the first rule, the lowest first; below 0 the worker gets no job now."""
         self.more: list[int] = []

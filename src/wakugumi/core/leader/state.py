@@ -20,6 +20,7 @@ from wakugumi.core.leader.scheduling.locality import Holders, no_holders
 from wakugumi.core.leader.scheduling.roster import Roster
 from wakugumi.core.leader.stats import Stats
 from wakugumi.core.leader.step_builder import StepBuilder
+from wakugumi.core.leader.worker_keys import WorkerKeys
 from wakugumi.core.leader.workers import Workers
 from wakugumi.limits.journal import PAYLOAD_MEMORY_BYTES
 from wakugumi.limits.leader import ATTEMPTS_MAX, QUEUE_BYTES_MAX, QUEUE_JOBS_MAX
@@ -66,7 +67,8 @@ class LeaderState:
             payload_memory_bytes=payload_memory_bytes,
         )
         self.not_started = NotStarted(self.roster, self.lanes, self.lifecycle)
-        self.workers = Workers(out, self.roster, self.lanes, self.lifecycle, self.orphans)
+        self.worker_keys = WorkerKeys(out)
+        self.workers = Workers(out, self.roster, self.lanes, self.lifecycle, self.orphans, self.worker_keys)
         self.admission = Admission(
             self.lanes,
             self.lifecycle,

@@ -12,7 +12,7 @@ from wakugumi.core.leader.jobs.lifecycle import JobLifecycle
 from wakugumi.core.leader.jobs.orphans import OrphanJobs
 from wakugumi.core.leader.jobs.placing import JobPlacement
 from wakugumi.core.leader.jobs.results import ClientConnection
-from wakugumi.core.leader.jobs.same_request import CONFLICT, is_repeated
+from wakugumi.core.leader.jobs.same_request import CONFLICT, TAKEN, is_repeated, may_repeat
 from wakugumi.core.leader.jobs.states import DONE
 from wakugumi.core.leader.scheduling.roster import Roster
 from wakugumi.core.leader.step_builder import StepBuilder
@@ -57,6 +57,9 @@ class Submits:
         connection.seen_at = now
         job, admission = self._jobs.get(event.job), self._admission
         if job is not None:
+            if connection.sight is not None and not may_repeat(connection.sight, job):
+                self._out.refuse(connection, event.job, *TAKEN)
+                return
             if not is_repeated(job, event):
                 self._out.refuse(connection, event.job, *CONFLICT)
                 return
@@ -80,7 +83,7 @@ class Submits:
         if connection.receipts:
             self._out.receipt(connection.conn, event.job)
         if self._orphans.by_job:
-            self._placement.place(job, now)
+            self._placement.place(job, now, is_guarded=connection.sight is not None)
         else:
             self._lifecycle.queue(job)
 
@@ -103,10 +106,12 @@ class Submits:
         connection.seen_at = now
         fates: dict[Fate, list[JobId]] = {}
         for job_id in event.jobs:
-            fates.setdefault(self._fate(job_id), []).append(job_id)
+            fates.setdefault(self._fate(connection, job_id), []).append(job_id)
         self._out.at_once += [ev.SendFound(event.conn, fate, jobs) for fate, jobs in fates.items()]
 
-    def _fate(self, job_id: JobId) -> Fate:
+    def _fate(self, connection: ClientConnection, job_id: JobId) -> Fate:
+        if (job := self._jobs.get(job_id)) is not None and not connection.sees(job):
+            return "unknown"
         if self._jobs.knows(job_id) or job_id in self._orphans.by_job:
             return "known"
         return "failed" if job_id in self._jobs else "unknown"

@@ -23,6 +23,7 @@ from wakugumi.core.leader.records import JobRecord, WorkerRecord
 from wakugumi.core.leader.scheduling.lanes import Lanes
 from wakugumi.core.leader.scheduling.roster import Roster
 from wakugumi.core.leader.step_builder import StepBuilder
+from wakugumi.core.leader.worker_keys import WorkerKeys
 from wakugumi.core.subject import hears
 from wakugumi.limits.leader import ACK_MARGIN_S, DRAINED_MAX, REATTACH_GRACE_S
 from wakugumi.limits.scheduling import CREDIT_BACK_S, CREDIT_MAX
@@ -31,13 +32,20 @@ from wakugumi.limits.wire import HELLO_DEADLINE_S, SILENCE_MAX_S
 
 class Workers:
     def __init__(
-        self, out: StepBuilder, roster: Roster, lanes: Lanes, lifecycle: JobLifecycle, orphans: OrphanJobs
+        self,
+        out: StepBuilder,
+        roster: Roster,
+        lanes: Lanes,
+        lifecycle: JobLifecycle,
+        orphans: OrphanJobs,
+        keys: WorkerKeys,
     ) -> None:
         self._out = out
         self._roster = roster
         self._lanes = lanes
         self._lifecycle = lifecycle
         self._orphans = orphans
+        self._keys = keys
         self._drained: OrderedDict[WorkerId, None] = OrderedDict()
         self._timers: list[tuple[float, int, WorkerRecord]] = []
         self._timer_count = 0
@@ -78,6 +86,10 @@ class Workers:
             self._out.do.append(ev.Close(event.conn, why))
             return
         worker = self._roster.by_id.get(event.worker)
+        if why := self._keys.why_not(event.worker, worker, event.key):
+            self._out.do.append(ev.Close(event.conn, why))
+            return
+        self._keys.bind(event.worker, event.key)
         if worker is None:
             worker = self._roster.add(event.worker)
             worker.draining = event.worker in self._drained
@@ -88,6 +100,7 @@ class Workers:
         if not event.reattach:
             self._lose_all(worker, now)
             worker.away_until = None
+        worker.key = event.key
         worker.set_name(event.name)
         worker.receipts, worker.heartbeats = event.receipts, event.heartbeats
         worker.reattach, worker.cancels = event.reattach, event.cancels
@@ -262,6 +275,8 @@ class Workers:
             text = f"a credit of {event.amount} to {worker.credit} is refused: 1 to {CREDIT_MAX}"
             self._out.complain(event.conn, text)
             return
+        if event.most:
+            amount = max(0, min(amount, event.most - worker.credit - len(worker.jobs)))
         worker.seen_at = now
         if worker.rests:
             worker.rests = ""
@@ -367,11 +382,15 @@ class Workers:
 
     def _lose_late_attempts(self, worker: WorkerRecord, now: float) -> None:
         """A late job may still be answered, so the worker continues to hold it (SPEC L3)."""
+        worker.moved_at = {job_id: at for job_id, at in worker.moved_at.items() if job_id in worker.jobs}
         for job_id in list(worker.jobs):
             job = self._lifecycle.jobs.get(job_id)
             if job is None:
                 del worker.jobs[job_id]
-            elif job.worker is worker and now - max(job.since, worker.joined_at) > job.timeout_s + ACK_MARGIN_S:
+                continue
+            moved_at = worker.moved_at.get(job_id, 0.0) - job.timeout_s
+            since = max(job.since, worker.joined_at, moved_at)
+            if job.worker is worker and now - since > job.timeout_s + ACK_MARGIN_S:
                 if worker not in job.former_workers:
                     job.former_workers = (*job.former_workers, worker)
                 self._lifecycle.attempt_lost(job, "ack-late", now, at_once=False)

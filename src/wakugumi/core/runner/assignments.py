@@ -15,6 +15,7 @@ from typing import Final
 from wakugumi.core.ids import JobId
 from wakugumi.core.runner import events as ev
 from wakugumi.core.runner.callers import STOPPING
+from wakugumi.core.runner.events import Ticket
 from wakugumi.core.runner.finished import CANCELLED
 from wakugumi.core.runner.jobs_here import Lookup, PendingRun
 from wakugumi.core.runner.leader_line import LeaderKind
@@ -42,7 +43,7 @@ class Assignments:
         "_state",
     )
 
-    def __init__(self, state: SlotsState, digest: Callable[[bytes], bytes], *, rests: bool) -> None:
+    def __init__(self, state: SlotsState, digest: Callable[[Ticket], bytes], *, rests: bool) -> None:
         self._state = state
         self._digest = digest
         self._rests = rests
@@ -57,25 +58,25 @@ class Assignments:
         self._health = state.health
         self._cpu = state.cpu
 
-    def assign(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
+    def assign(self, job: JobId, ticket: Ticket, slots: int, now: float) -> None:
         paid = self._credit.pay(slots)
         if self._jobs.has(job):
             # The running job answers this assignment when it ends (W4); the credit goes back (F7).
             self._callers.ours.discard(job)
-            self._jobs.repeat(job, payload)
+            self._jobs.repeat(job, ticket)
             if paid:
                 self._release(slots, now)
         elif not paid:
-            self._assigned_without_credit(job, payload, slots, now)
+            self._assigned_without_credit(job, ticket, slots, now)
         elif self._health.is_sick and self._health.gives_back():
             self._give_back(job)
             self._release(slots, now)
         elif self._credit.borrowed and (self._jobs.due or self._state.unused() < slots):
-            self._jobs.due[job] = PendingRun(payload, slots)
+            self._jobs.due[job] = PendingRun(ticket, slots)
         else:
-            self._fill(job, payload, slots, now)
+            self._fill(job, ticket, slots, now)
 
-    def _assigned_without_credit(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
+    def _assigned_without_credit(self, job: JobId, ticket: Ticket, slots: int, now: float) -> None:
         """No leader may do so (L2). One such job per slot may wait, so that a small mistake costs no attempt."""
         if not self._complained:
             self._complained = True
@@ -84,59 +85,59 @@ class Assignments:
             text = f"it needs {slots} slots, and the leader had credit for {self._credit.credit}"
             self._do.append(ev.SendFailure(job, "worker-error", text))
         elif self._credit.take_unsent():
-            self._fill(job, payload, 1, now)
+            self._fill(job, ticket, 1, now)
         elif self._line.leaving:
             self._do.append(ev.SendFailure(job, "worker-error", "the worker is leaving and takes no more jobs"))
         elif len(self._jobs.waiting) < self._credit.slots:
-            self._jobs.waiting[job] = payload
+            self._jobs.waiting[job] = ticket
         else:
             self._do.append(ev.SendFailure(job, "worker-error", "assigned without credit, and the worker is full"))
 
-    def _fill(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
+    def _fill(self, job: JobId, ticket: Ticket, slots: int, now: float) -> None:
         """Begin a job that has its slots; release them if it needs none."""
-        if not self._begin(job, payload, slots, now):
+        if not self._begin(job, ticket, slots, now):
             self._release(slots, now)
 
-    def _begin(self, job: JobId, payload: bytes, slots: int, now: float) -> bool:
+    def _begin(self, job: JobId, ticket: Ticket, slots: int, now: float) -> bool:
         """Run the job, unless it has finished here before. False if it is answered already and needs no slot."""
         kept = self._kept
         if kept.was_cancelled(job):
             kept.forget(job)
         elif (owed := kept.owed_here(job)) is not None:
             result, request = owed
-            if self._is_answered_by(request, payload):
+            if self._is_answered_by(request, ticket):
                 self._answers.answer(job, result, request)
                 self._callers.answer(job, result, request, kept=True)
                 return False
             kept.forget(job)
         elif kept.may_be_on_disk(job, now):
             stands = kept.failure_stands(job, old_leader=self._line.kind is LeaderKind.OLD)
-            self._jobs.looking[job] = Lookup(payload, stands, slots)
+            self._jobs.looking[job] = Lookup(ticket, stands, slots)
             self._do.append(ev.LoadResult(job))
             return True
         if self._health.is_sick and self._health.gives_back():
             self._give_back(job)
             return False
-        self._start(job, payload, slots, now)
+        self._start(job, ticket, slots, now)
         return True
 
-    def _is_answered_by(self, request: bytes, payload: bytes) -> bool:
-        """Does a result of this request answer an assignment of this payload? If either request is unknown, the job's
+    def _is_answered_by(self, request: bytes, ticket: Ticket) -> bool:
+        """Does a result of this request answer an assignment of this ticket? If either request is unknown, the job's
         id alone decides (SPEC L6)."""
-        return not request or (wanted := self._digest(payload)) == request or not wanted
+        return not request or (wanted := self._digest(ticket)) == request or not wanted
 
-    def _start(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
+    def _start(self, job: JobId, ticket: Ticket, slots: int, now: float) -> None:
         self._jobs.running[job] = slots
-        self._do.append(ev.StartProgram(job, payload))
+        self._do.append(ev.StartProgram(job, ticket))
         if self._cpu.measure_at == _NEVER:
             self.measure(now)
 
-    def _start_unless_sick(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
+    def _start_unless_sick(self, job: JobId, ticket: Ticket, slots: int, now: float) -> None:
         if self._health.gives_back():
             self._give_back(job)
             self._release(slots, now)
         else:
-            self._start(job, payload, slots, now)
+            self._start(job, ticket, slots, now)
 
     def loaded(self, event: ev.ResultLoaded, now: float) -> None:
         job = event.job
@@ -149,14 +150,14 @@ class Assignments:
         elif (
             event.payload is not None
             and (event.ok or lookup.failure_stands)
-            and self._is_answered_by(event.request, lookup.payload)
+            and self._is_answered_by(event.request, lookup.ticket)
         ):
             self._answers.answer(job, event.payload, event.request)
             self._callers.answer(job, event.payload, event.request, kept=True)
             self._release(lookup.slots, now)
         else:
             self._kept.forget(job)
-            self._start_unless_sick(job, lookup.payload, lookup.slots, now)
+            self._start_unless_sick(job, lookup.ticket, lookup.slots, now)
 
     def _loaded_for_caller(self, pending: PendingRun, found: ev.ResultLoaded, now: float) -> None:
         """Answer with any OK result. A failed job runs again: a new request is a new attempt."""
@@ -175,7 +176,7 @@ class Assignments:
             self._kept.forget(job)
             if self._line.is_offered:
                 self._credit.borrow(pending.slots)
-            self._start(job, pending.payload, pending.slots, now)
+            self._start(job, pending.ticket, pending.slots, now)
 
     def cancel(self, job: JobId, now: float) -> None:
         jobs = self._jobs
@@ -255,7 +256,7 @@ class Assignments:
             if pending.slots > self._state.unused():
                 return slots
             del due[job]
-            if not self._begin(job, pending.payload, pending.slots, now):
+            if not self._begin(job, pending.ticket, pending.slots, now):
                 slots += pending.slots
 
     def _hold(self, slots: int, now: float, until: float) -> None:

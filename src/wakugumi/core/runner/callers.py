@@ -42,7 +42,7 @@ class Callers:
             self.refuse(job, "bad-request", f"it needs {event.slots} slots, and there are {slots}")
         else:
             self.waiting.add(job)
-            self.asked[job] = PendingRun(event.payload, event.slots)
+            self.asked[job] = PendingRun(event.ticket, event.slots)
             self._do.append(ev.LoadResult(job))
 
     def answer(self, job: JobId, payload: bytes, request: bytes, *, kept: bool = False) -> None:

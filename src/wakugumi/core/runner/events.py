@@ -15,6 +15,9 @@ from wakugumi.core.step import Step
 
 # Events.
 
+Ticket: TypeAlias = object
+"""The role's record of a request. The machine only hands it back, and never looks inside."""
+
 
 class Recovered(msgspec.Struct, frozen=True, gc=False):
     """Finished jobs that an earlier life left on the disk, and their ages in seconds. The first event, or none."""
@@ -24,6 +27,9 @@ class Recovered(msgspec.Struct, frozen=True, gc=False):
 
 class Opened(msgspec.Struct, frozen=True, gc=False):
     """Connected, and the hello was sent."""
+
+    secured: bool = False
+    """The leader has proven who it is: if it is silent, it is no old leader."""
 
 
 class LeaderWelcomed(msgspec.Struct, frozen=True, gc=False):
@@ -39,7 +45,7 @@ class LinkLost(msgspec.Struct, frozen=True, gc=False):
 
 class Assigned(msgspec.Struct, frozen=True, gc=False):
     job: JobId
-    payload: bytes
+    ticket: Ticket
     slots: int = 1
     """Slots that the job takes, and credit that the leader used for it."""
 
@@ -115,7 +121,7 @@ class CallerWants(msgspec.Struct, frozen=True, gc=False):
     caller leaves."""
 
     job: JobId
-    payload: bytes
+    ticket: Ticket
     slots: int = 1
 
 
@@ -159,7 +165,7 @@ class SlotsDo(msgspec.Struct, frozen=True, gc=False):
 
 class StartProgram(SlotsDo, frozen=True, gc=False):
     job: JobId
-    payload: bytes
+    ticket: Ticket
 
 
 class KillProgram(SlotsDo, frozen=True, gc=False):

@@ -13,12 +13,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from wakugumi.core.ids import JobId
+from wakugumi.core.runner.events import Ticket
 
 
 class Lookup(NamedTuple):
     """A job that is looked up on the disk, and may have to run."""
 
-    payload: bytes
+    ticket: Ticket
     failure_stands: bool
     """Decided at the assignment: a later confirmation cannot turn that assignment into a retry."""
     slots: int
@@ -27,7 +28,7 @@ class Lookup(NamedTuple):
 class PendingRun(NamedTuple):
     """A job to run, and the slots that it takes."""
 
-    payload: bytes
+    ticket: Ticket
     slots: int
 
 
@@ -37,13 +38,13 @@ class JobsHere:
     def __init__(self) -> None:
         self.running: dict[JobId, int] = {}
         """Slots of each running job."""
-        self.cancelling: dict[JobId, bytes | None] = {}
-        """Running jobs that are being killed; with a payload if assigned again meanwhile."""
-        self.repeated: dict[JobId, bytes] = {}
-        """Payload assigned meanwhile under the id of a running job: possibly another request."""
+        self.cancelling: dict[JobId, Ticket | None] = {}
+        """Running jobs that are being killed; with a ticket if assigned again meanwhile."""
+        self.repeated: dict[JobId, Ticket] = {}
+        """Ticket assigned meanwhile under the id of a running job: possibly another request."""
         self.looking: dict[JobId, Lookup] = {}
-        self.waiting: dict[JobId, bytes] = {}
-        """Payloads of jobs that take one slot each."""
+        self.waiting: dict[JobId, Ticket] = {}
+        """Tickets of jobs that take one slot each."""
         self.due: dict[JobId, PendingRun] = {}
         """Due jobs in the order in which they take freed slots."""
 
@@ -62,19 +63,19 @@ class JobsHere:
     def due_slots(self) -> int:
         return sum([pending.slots for pending in self.due.values()])
 
-    def repeat(self, job: JobId, payload: bytes) -> None:
-        """A job that is here is assigned again. A job that has not begun begins with the last payload; the end of a
-        running job decides whether it answers that payload."""
+    def repeat(self, job: JobId, ticket: Ticket) -> None:
+        """A job that is here is assigned again. A job that has not begun begins with the last ticket; the end of a
+        running job decides whether it answers that ticket."""
         if job in self.cancelling:
-            self.cancelling[job] = payload
+            self.cancelling[job] = ticket
         elif job in self.running:
-            self.repeated[job] = payload
+            self.repeated[job] = ticket
         elif job in self.looking:
-            self.looking[job] = self.looking[job]._replace(payload=payload)
+            self.looking[job] = self.looking[job]._replace(ticket=ticket)
         elif job in self.due:
-            self.due[job] = self.due[job]._replace(payload=payload)
+            self.due[job] = self.due[job]._replace(ticket=ticket)
         else:
-            self.waiting[job] = payload
+            self.waiting[job] = ticket
 
     def take_unstarted(self, job: JobId) -> int | None:
         """Remove a job that does not run yet. Returns the slots that this frees; None if the job was not here."""

@@ -29,7 +29,7 @@ class LineToLeader:
     """One connection at a time. After a leader of our own, connections without a greeting are closed a few times before
     the next one counts as an old leader: an old leader gets results once, and they are forgotten."""
 
-    __slots__ = ("_silent_left", "beat_at", "greeted_by", "kind", "leaving", "received_at")
+    __slots__ = ("_silent_left", "beat_at", "greeted_by", "kind", "leaving", "received_at", "secured")
 
     def __init__(self) -> None:
         self.kind = LeaderKind.DOWN
@@ -39,6 +39,8 @@ class LineToLeader:
         self.beat_at = _NEVER
         """Time of the next heartbeat."""
         self.greeted_by = _NEVER
+        self.secured = False
+        """The leader has proven who it is, and is no old one."""
         self._silent_left = 0
         """Number of connections without a greeting to close before one counts as an old leader."""
 
@@ -51,10 +53,11 @@ class LineToLeader:
         """Slots that come free are offered to the leader."""
         return self.kind >= LeaderKind.OLD and not self.leaving
 
-    def opened(self, now: float) -> None:
+    def opened(self, now: float, *, secured: bool = False) -> None:
         assert self.kind is LeaderKind.DOWN
         self.kind = LeaderKind.GREETING
-        self.greeted_by = now + (WELCOME_AGAIN_WITHIN_S if self._silent_left else WELCOME_WITHIN_S)
+        self.secured = secured
+        self.greeted_by = now + (WELCOME_AGAIN_WITHIN_S if self._silent_left or secured else WELCOME_WITHIN_S)
 
     def welcomed(self, now: float) -> None:
         self.kind = LeaderKind.OWN
@@ -77,8 +80,8 @@ class LineToLeader:
 
     def why_hang_up(self, now: float) -> str:
         """Reason to close the connection now, or empty. A leader that has not greeted by then is an old one."""
-        if self.greeted_by <= now and self._silent_left:
-            self._silent_left -= 1
+        if self.greeted_by <= now and (self._silent_left or self.secured):
+            self._silent_left = max(0, self._silent_left - 1)
             return f"the leader did not greet within {WELCOME_AGAIN_WITHIN_S:.0f} s"
         if self.kind is LeaderKind.OWN and self.received_at + SILENCE_MAX_S <= now:
             return f"nothing heard from the leader for {SILENCE_MAX_S:.0f} s"

@@ -45,11 +45,11 @@ class Slots:
         done_ttl_s: float = DONE_TTL_S,
         *,
         rests: bool = True,
-        digest: Callable[[bytes], bytes] = lambda _: b"",
+        digest: Callable[[ev.Ticket], bytes] = lambda _: b"",
         old_leader: bool = False,
     ) -> None:
         """With `rests=False` a sick machine goes on taking jobs, which fail: for a leader that has no other worker.
-        `digest` identifies the request in a payload; empty if unknown. A leader that does not greet speaks the nine old
+        `digest` identifies the request of a ticket; empty if unknown. A leader that does not greet speaks the nine old
         types. With `old_leader` such a leader gets results at once, otherwise only after it has assigned a job: any
         process can listen on a port."""
         assert 1 <= slots <= CREDIT_MAX
@@ -150,8 +150,8 @@ class Slots:
         elif isinstance(event, ev.Assigned):
             self._line.received_at = now
             if self._line.kind is LeaderKind.OWN:
-                self._assignments.assign(event.job, event.payload, event.slots, now)
-            elif self._line.kind is not LeaderKind.DOWN:
+                self._assignments.assign(event.job, event.ticket, event.slots, now)
+            elif self._line.kind is not LeaderKind.DOWN and not self._line.secured:
                 self._assigned_by_old(event, now)
         elif isinstance(event, ev.ResultsConfirmed):
             self._line.received_at = now
@@ -175,7 +175,7 @@ class Slots:
             self._line.received_at = now
             self._answers.fetch(event.jobs)
         elif isinstance(event, ev.Opened):
-            self._line.opened(now)
+            self._line.opened(now, secured=event.secured)
         elif isinstance(event, ev.LeaderWelcomed):
             self._welcomed(event, now)
         elif isinstance(event, ev.Probed):
@@ -220,7 +220,7 @@ class Slots:
         if self._line.kind is LeaderKind.GREETING:  # A leader of our own would have greeted first.
             self._take_as_old()
         self._answers.begin()
-        self._assignments.assign(event.job, event.payload, 1, now)
+        self._assignments.assign(event.job, event.ticket, 1, now)
 
     def _take_as_old(self) -> None:
         """Any peer gets credit: an old leader sends nothing before it has some."""

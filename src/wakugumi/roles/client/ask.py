@@ -12,6 +12,9 @@ from typing import Final
 
 import msgspec
 
+from wakugumi.core.access import key_questions as kq
+from wakugumi.core.access.browser_links import AskLink, BrowserLink
+from wakugumi.core.access.known_as import AskMe, KnownAs
 from wakugumi.core.client import events as ev
 from wakugumi.core.client.events import ANY_LEADER, ClientEvent
 from wakugumi.core.ids import show_job_id
@@ -47,6 +50,12 @@ ANSWERS: Final[dict[type[object], type[an.Answer]]] = {
     qu.AskCache: an.CacheAnswer,
     qu.AskPin: an.CacheRow,
     qu.AskDropCache: an.CacheRow,
+    kq.AskKeys: kq.KeysAnswer,
+    kq.AskKey: kq.KeyRow,
+    kq.AskMakeKey: kq.MadeKey,
+    kq.AskRevokeKey: kq.KeyRow,
+    AskMe: KnownAs,
+    AskLink: BrowserLink,
 }
 
 ABOUT_ONE: Final = (qu.AskJob, qu.AskStory, qu.AskExplain, qu.AskLetter, qu.AskDrain, qu.AskResume, qu.AskCache)

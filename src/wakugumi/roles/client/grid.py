@@ -14,11 +14,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
+from os import PathLike
 from typing import Final, Unpack
 from uuid import UUID, uuid4, uuid5
 
+from wakugumi.adapters.access.dialled import AccessSources
 from wakugumi.adapters.loop.threads import beside
-from wakugumi.adapters.net.address import Address, parse_address, parse_addresses
+from wakugumi.adapters.net.address import Address, parse_access_line, parse_address, parse_keyed_address
 from wakugumi.adapters.net.connect import dial
 from wakugumi.core.client.leaders import Choice
 from wakugumi.core.ids import show_job_id
@@ -52,6 +55,7 @@ from wakugumi.roles.client.result import Result
 from wakugumi.roles.client.session.leader_status import Endpoint, Status
 from wakugumi.roles.client.session.session import Session
 from wakugumi.wire import frame as fr
+from wakugumi.wire.access_line import Key
 from wakugumi.wire.messages.hello import HEARTBEATS, WANTS_CLIENT, HelloClient
 from wakugumi.wire.messages.payload import encode
 
@@ -79,8 +83,13 @@ async def connect(
     patience_s: float | None = None,
     unfinished_max: int = UNFINISHED_PER_CLIENT_MAX,
     old_leader: bool = False,
+    access: str | PathLike[str] | None = None,
 ) -> AsyncIterator[Grid]:
     """A Grid over the leader at `url` (`host:port` or `waku://host:port`), or over several: `waku://a:5000,b:5000`.
+
+    A key stands in the URL (`waku://name:digest-secret@host:port`), or beside the address in the file `access`
+    [default: WAKU_ACCESS, else ~/.config/wakugumi/access.toml]. With a key the connection is encrypted, and the leader
+    must prove who it is; a leader that refuses the key raises Refused("denied").
 
     `cap` is the number of this client's jobs that may run at once, divided evenly over all leaders. A job goes to the
     leader with the least of its share in flight, or with the `choice` "round-robin" to each in turn. Jobs of a lost
@@ -91,9 +100,11 @@ async def connect(
     """
     if patience_s is not None and not 0 < patience_s <= JOB_TIMEOUT_MAX_S:
         raise ConfigError(f"patience_s is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} s, not {patience_s:g}")
+    sources, leaders = AccessSources(access), parse_access_line(url, LEADER_PORT)
     grid = Grid(
-        [_endpoint(address) for address in parse_addresses(url, LEADER_PORT)],
-        client_id=client_id or default_client_id(),
+        [_endpoint(address, key, sources) for address, key in leaders],
+        client_id=client_id or default_client_id(sources.key_name(*leaders[0])),
+        sources=sources,
         cap=cap,
         choice=choice,
         grace_s=grace_s,
@@ -123,18 +134,21 @@ class Grid:
         unfinished_max: int = UNFINISHED_PER_CLIENT_MAX,
         embedded: bool = False,
         old_leader: bool = False,
+        sources: AccessSources | None = None,
     ) -> None:
+        """`sources`: where keys of leaders that are added are found."""
         _check(client_id, cap, choice, grace_s)
         self.client_id = client_id
         self.cap = cap
+        self._sources = sources or AccessSources()
         self.contents = InputContents()
         """Reads files for jobs, and remembers their SHA-256."""
         self._reading = asyncio.Semaphore(UPLOADS_AT_ONCE_MAX)
         self._requests = Requests(client_id)
         wants = [want for want in WANTS_CLIENT if not embedded or want != HEARTBEATS]
 
-        def hello(share: int) -> bytes:
-            record = HelloClient(client_id, share, wants)
+        def hello(share: int, key: str) -> bytes:
+            record = HelloClient(client_id, share, wants, key)
             return fr.encode(fr.HELLO_CLIENT, subject=client_id, payload=encode(record))
 
         self._session = Session(
@@ -349,7 +363,7 @@ class Grid:
 
     def add_leader(self, url: str) -> None:
         """Add a leader: it gets its share as soon as it serves. Raises ConfigError if it is one of them already."""
-        self._session.add_leader(_endpoint(parse_address(url, LEADER_PORT)))
+        self._session.add_leader(_endpoint(*parse_keyed_address(url, LEADER_PORT), self._sources))
 
     async def remove_leader(self, url: str) -> None:
         """Give a leader no further jobs, wait for its unfinished ones, and disconnect. If it is lost meanwhile, others
@@ -392,8 +406,8 @@ class Grid:
         return self._session.new_window(size)
 
 
-def _endpoint(address: Address) -> Endpoint:
-    return Endpoint(str(address), lambda owner: dial(address, owner))
+def _endpoint(address: Address, key: Key | None, sources: AccessSources) -> Endpoint:
+    return Endpoint(str(address), partial(dial, address), partial(sources.entry, address, key))
 
 
 def _check(client_id: str, cap: int, choice: str, grace_s: float) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+from typing import Final
 
 from wakugumi.core.visible_text import is_plain_name
 from wakugumi.errors import ConfigError
 from wakugumi.limits.wire import CLIENT_ID_CHARS_MAX
 
+_SHARED_KEYS: Final = frozenset({"", "admin", "client"})
+"""First keys of a grid, which several users share."""
 
-def default_client_id() -> str:
-    """WAKU_CLIENT_ID, or `user@host`: the same in every run, because it is part of the request."""
+
+def default_client_id(key_name: str = "") -> str:
+    """WAKU_CLIENT_ID, or `user@host`, with the name of an own key before it: the same in every run, because it is part
+    of the request."""
     if given := os.environ.get("WAKU_CLIENT_ID"):
         return given
     user = next((name for key in ("LOGNAME", "USER", "USERNAME") if (name := os.environ.get(key))), "")
@@ -21,7 +26,8 @@ def default_client_id() -> str:
             user = pwd.getpwuid(os.getuid()).pw_name
         except (ImportError, KeyError):  # There is no such database, or the user is not in it.
             user = f"uid{os.getuid()}" if hasattr(os, "getuid") else "someone"
-    text = f"{user}@{os.uname().nodename if hasattr(os, 'uname') else 'localhost'}"
+    own = "" if key_name in _SHARED_KEYS else f"{key_name}."
+    text = f"{own}{user}@{os.uname().nodename if hasattr(os, 'uname') else 'localhost'}"
     return "".join(char if is_plain_name(char) else "_" for char in text)[:CLIENT_ID_CHARS_MAX]
 
 

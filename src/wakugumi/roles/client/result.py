@@ -19,7 +19,7 @@ from msgspec import UNSET, UnsetType
 
 from wakugumi.errors import JobFailed, PeerError, Refused
 from wakugumi.limits.runner import RESULT_BYTES_MAX, UNPACKED_UNSAID_BYTES, UNPACKED_UNSAID_TIMES_MAX
-from wakugumi.roles.client.files.downloads import fetch_bytes, fetched, fetched_nearby, ignore_bytes
+from wakugumi.roles.client.files.downloads import fetch_bytes, fetched_archive, fetched_nearby, ignore_bytes
 from wakugumi.wire.messages.job import FAILED, OK, JobResult
 from wakugumi.wire.messages.references import BlobRef
 
@@ -238,8 +238,8 @@ class Result:
         target.mkdir(parents=True, exist_ok=True)
         blob, packed = self._record.archive_blob, self._record.output_archive
         if isinstance(blob, BlobRef):
-            with fetched(self._place, blob, os.fspath(target), on_bytes) as file:
-                yield Archive.of_file(file), target
+            with fetched_archive(self._place, blob, os.fspath(target), on_bytes) as archive:
+                yield archive, target
         else:
             yield Archive.of_bytes(packed) if packed else None, target
 

@@ -9,31 +9,37 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from msgspec.structs import replace
+
+from wakugumi.adapters.access.dialled import AccessSources
 from wakugumi.adapters.gateway_store.interface import GatewayStore
 from wakugumi.adapters.http.page import HttpRequest
-from wakugumi.adapters.http.spool import Spool, SpoolReader, Spools
-from wakugumi.adapters.loop.acts import ActPerformer
+from wakugumi.adapters.loop.acts import ActPerformer, first_step
 from wakugumi.adapters.loop.drive import Drive
-from wakugumi.core.flows import Abandon, Act, Perform
+from wakugumi.adapters.spool import Spool, SpoolReader, Spools
+from wakugumi.core.flows import Abandon, Act, FlowEvent, Perform
 from wakugumi.core.gateway import events as ev
 from wakugumi.core.gateway.body_quota import BodyQuota, Receiving
 from wakugumi.core.gateway.groups import Groups
 from wakugumi.core.gateway.housekeeping import Housekeeper
 from wakugumi.core.gateway.machine import GatewayMachine
-from wakugumi.core.gateway.rows import Content, GatewayJob, Totals
+from wakugumi.core.gateway.rows import Content, GatewayJob, InputAt, Totals
 from wakugumi.core.gateway.state import GatewayBounds
 from wakugumi.core.gateway.under_way import Flight, JobQueue
 from wakugumi.core.ids import JobId
+from wakugumi.core.step import LogLine
 from wakugumi.errors import Lost
 from wakugumi.roles.gateway.form import Seen, job_s_of
 from wakugumi.roles.gateway.group_calls import GroupCalls
 
 log = logging.getLogger("wakugumi.gateway")
 
+_ROUNDS: Final = 16
+"""Acts of one flow that are answered within a turn of the loop: more than a job has."""
 _LEAVE_S: Final = 2.0
 """Time for jobs under way to be given up when the gateway ends; others take them over anyway."""
 
@@ -51,7 +57,7 @@ class GatewayRequest:
         self.answer: asyncio.Future[ev.Answer] = asyncio.get_running_loop().create_future()
         self.reader: bytes | SpoolReader = b""
         """The answer that was opened for this request."""
-        self.states: asyncio.Queue[GatewayJob | Ended | None] = asyncio.Queue()
+        self.states: asyncio.Queue[GatewayJob | Ended | None] | None = None
         """States for a client that watches. Each is read before the next is put."""
 
     def close_reader(self) -> None:
@@ -60,6 +66,7 @@ class GatewayRequest:
             self.reader.close()
 
     async def send_state(self, row: GatewayJob | None) -> None:
+        assert self.states is not None
         self.states.put_nowait(row)
         await self.states.join()
 
@@ -86,6 +93,9 @@ class _Coming:
             await self.spool.fill(self.pieces)
         return self.received()
 
+    async def keep(self, job: JobId) -> Content:
+        return replace(await _keep(self.spool, job), input=self.seen.input)
+
     def close(self) -> None:
         self.spool.close()
         self.receiving.close()
@@ -104,7 +114,9 @@ class Gateway:
         *,
         queue_bytes: int,
         body_bytes_max: int,
+        access: AccessSources | None = None,
     ) -> None:
+        """`access`: sources of the keys for groups."""
         self.owner = owner
         self.store = store
         self.spools = spools
@@ -122,31 +134,31 @@ class Gateway:
         self._has_ended = False
         self.machine: GatewayMachine
         self._drive: Drive[ev.GatewayEvent, None, ev.GatewayDo]
-        self.calls = GroupCalls(groups, spools, self._post, connect_s=bounds.answer_s)
-        self._acts = ActPerformer(self._perform, self._post)
-        self._by_type: dict[type[Act[Any]], Callable[[Any], Awaitable[Any]]] = {
-            ev.GetRow: lambda act: store.get(act.job, contents=act.contents),
-            ev.AddRow: lambda act: store.add(act.row),
-            ev.ReplaceRow: lambda act: store.replace(act.old, act.new),
-            ev.RemoveRow: lambda act: store.remove(act.row),
+        self.calls = GroupCalls(groups, spools, self._post, connect_s=bounds.answer_s, access=access)
+        self._acts = ActPerformer(self._perform, self._answered)
+        self._by_type: dict[type[Act[Any]], Callable[[Any], Any]] = {
+            ev.GetRow: lambda act: first_step(store.get(act.job, contents=act.contents)),
+            ev.AddRow: lambda act: first_step(store.add(act.row)),
+            ev.ReplaceRow: lambda act: first_step(store.replace(act.old, act.new)),
+            ev.RemoveRow: lambda act: first_step(store.remove(act.row)),
             ev.FlushRows: lambda _: store.flush(),
-            ev.HoldLease: lambda act: store.hold(owner, act.lease_s),
-            ev.IsHeld: lambda act: store.is_held(act.owner),
-            ev.FindOrphans: lambda act: store.orphans(act.most, but=owner),
-            ev.FindOpen: lambda act: store.open_jobs(owner, act.most, act.after),
-            ev.FindOldest: lambda act: store.oldest(act.most, act.age_s),
+            ev.HoldLease: lambda act: first_step(store.hold(owner, act.lease_s)),
+            ev.IsHeld: lambda act: first_step(store.is_held(act.owner)),
+            ev.FindOrphans: lambda act: first_step(store.orphans(act.most, but=owner)),
+            ev.FindOpen: lambda act: first_step(store.open_jobs(owner, act.most, act.after)),
+            ev.FindOldest: lambda act: first_step(store.oldest(act.most, act.age_s)),
             ev.CountRows: lambda _: self._count_rows(),
             ev.TidyStore: lambda _: store.tidy(),
-            ev.BeginBody: lambda act: self._bodies[act.request].begin(),
+            ev.BeginBody: lambda act: self._begin_body(act.request),
             ev.FinishBody: lambda act: self._bodies[act.request].finish(),
-            ev.KeepBody: lambda act: _keep(self._bodies[act.request].spool, act.job),
+            ev.KeepBody: lambda act: first_step(self._bodies[act.request].keep(act.job)),
             ev.FinishAnswer: lambda act: self.calls.finish(act.number),
-            ev.KeepAnswer: lambda act: _keep(self.calls.spool(act.number), act.job),
+            ev.KeepAnswer: lambda act: first_step(_keep(self.calls.spool(act.number), act.job)),
             ev.OpenAnswer: self._open_answer,
             ev.ListFiles: lambda act: spools.beside(lambda: list(spools.names(act.age_s))),
             ev.RemoveFiles: self._remove_files,
             ev.Dispatch: self._dispatch,
-            ev.SinceMoved: self._since_moved,
+            ev.SinceMoved: lambda act: self.calls.since_moved(act.number),
             ev.CancelAt: lambda act: self.calls.cancel(act.group, act.name),
             ev.PollGroup: lambda act: self.calls.poll(act.group),
             ev.FindGone: self._find_gone,
@@ -160,7 +172,7 @@ class Gateway:
         self.machine = GatewayMachine(
             self.owner, self._groups, self._bounds, job_s_of=job_s_of, chance=random.random, now=now
         )
-        self._drive = Drive(self.machine, self._do, name="gateway")
+        self._drive = Drive(self.machine, self._do, name="gateway", rounds=_ROUNDS)
         self._drive.post(ev.GatewayStarts())
 
     @property
@@ -218,18 +230,32 @@ class Gateway:
         self._count += 1
         return GatewayRequest(self._count, visit)
 
-    def receive(self, request: GatewayRequest, pieces: AsyncIterator[bytes], seen: Seen, *, is_async: bool) -> None:
-        """The request has a body, which is received when the machine says so."""
-        receiving = self.quota.receive()
+    def receive(
+        self, request: GatewayRequest, pieces: AsyncIterator[bytes], seen: Seen, *, is_async: bool
+    ) -> ev.BodyReceived | None:
+        """The request has a body. A small one that has arrived, of a client that waits, is returned, and may be
+        refused; any other is received when the machine says so. Raises Refused."""
+        receiving, size = self.quota.receive(), request.visit.content_length
         if is_async:
-            pieces = receiving.pieces(pieces, request.visit.content_length)
-        self._bodies[request.number] = _Coming(self.spools.new(self._body_bytes_max), receiving, pieces, seen)
+            pieces = receiving.pieces(pieces, size)
+        coming = _Coming(self.spools.new(self._body_bytes_max), receiving, pieces, seen)
+        received: ev.BodyReceived | None = None
+        if request.visit.is_whole and not is_async and size is not None and size <= self.spools.memory_max:
+            try:
+                whole = first_step(coming.begin())
+            except Exception:
+                coming.close()
+                raise
+            assert isinstance(whole, ev.BodyReceived)
+            received = whole
+        self._bodies[request.number] = coming
+        return received
 
     def post(self, request: GatewayRequest, event: ev.JobSubmitted | ev.JobAsked) -> None:
         self._requests[request.number] = request
         if isinstance(event, ev.JobSubmitted):
             self.idle.clear()
-        self._drive.post(event)
+        self._drive.post_now(event)
 
     async def answer(self, request: GatewayRequest) -> ev.Answer:
         """Raises what the machine answered, if it is an error."""
@@ -250,6 +276,9 @@ class Gateway:
 
     def _post(self, event: ev.GatewayEvent) -> None:
         self._drive.post(event)
+
+    def _answered(self, event: FlowEvent) -> None:
+        self._drive.post_now(event)
 
     # Effects.
 
@@ -273,7 +302,7 @@ class Gateway:
                 case ev.DropFiles():
                     for name in effect.names:
                         self.spools.remove(name)
-                case ev.LogLine():
+                case LogLine():
                     log.log(effect.level, "%s", effect.text, exc_info=effect.error)
                 case ev.GatewayLeft():
                     self._left.set()
@@ -285,12 +314,18 @@ class Gateway:
             request.close_reader()
         if not request.answer.done():
             request.answer.set_result(effect.answer)
-            request.states.put_nowait(Ended())
+            if request.states is not None:
+                request.states.put_nowait(Ended())
         if self.machine.requests.submits == 0:
             self.idle.set()
 
-    async def _perform(self, act: Act[Any]) -> Any:
-        return await self._by_type[type(act)](act)
+    def _perform(self, act: Act[Any]) -> Any:
+        return self._by_type[type(act)](act)
+
+    def _begin_body(self, number: int) -> Any:
+        """A body that has arrived is received without a wait."""
+        work = self._bodies[number].begin()
+        return first_step(work) if self._requests[number].visit.is_whole else work
 
     async def _count_rows(self) -> Totals:
         begun = self.quota.count_begins()
@@ -298,7 +333,7 @@ class Gateway:
         self.quota.counted(totals.open_bytes, begun)
         return totals
 
-    async def _open_answer(self, act: ev.OpenAnswer) -> bool:
+    def _open_answer(self, act: ev.OpenAnswer) -> bool:
         try:
             if isinstance(act.body, Content):
                 reader = self.spools.open(act.body)
@@ -323,26 +358,24 @@ class Gateway:
         await self.spools.beside(remove)
 
     async def _dispatch(self, act: ev.Dispatch) -> ev.GroupReply:
+        content, coming = act.content, self._bodies.get(act.request)
         try:
-            body = self._body_of(act)
+            if content is not None:
+                body = self.spools.open(content)
+            elif coming is not None:
+                body = coming.spool.data or coming.spool.pieces()
+            else:
+                raise Lost("the request has ended")
         except Lost as error:
             raise ev.NoBodyLost(str(error)) from None
-        reply = await self.calls.dispatch(act, body)
-        sent = self._bodies.get(act.request)
-        return reply if sent is None else reply._replace(digest=sent.seen.digest)
 
-    def _body_of(self, act: ev.Dispatch) -> bytes | SpoolReader:
-        """Raises Lost."""
-        if act.content is not None:
-            return self.spools.open(act.content)
-        if (body := self._bodies.get(act.request)) is None:
-            raise Lost("the request has ended")
-        return body.spool.data or body.spool.pieces()
+        def known() -> InputAt | None:
+            return content.input if content is not None else None if coming is None else coming.seen.input
 
-    async def _since_moved(self, act: ev.SinceMoved) -> float:
-        return self.calls.since_moved(act.number)
+        reply = await self.calls.dispatch(act, body, known if act.as_file else lambda: None)
+        return reply if coming is None else reply._replace(digest=coming.seen.digest)
 
-    async def _find_gone(self, act: ev.FindGone) -> tuple[int, ...]:
+    def _find_gone(self, act: ev.FindGone) -> tuple[int, ...]:
         requests = self._requests
         return tuple(number for number in act.requests if number not in requests or requests[number].visit.is_gone)
 

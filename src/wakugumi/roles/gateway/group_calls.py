@@ -7,47 +7,34 @@ closes it; requests may read its answer while it grows.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from wakugumi.adapters.http.spool import Spool, SpoolReader, Spools
+from wakugumi.adapters.access.dialled import AccessSources
+from wakugumi.adapters.spool import Spool, SpoolReader, Spools
 from wakugumi.core.gateway.events import Dispatch, GroupReply, HeadCame, NoBodyLost
 from wakugumi.core.gateway.groups import Capacity, Groups
-from wakugumi.core.gateway.rows import Content
+from wakugumi.core.gateway.rows import Content, InputAt
 from wakugumi.errors import Lost, Refused
 from wakugumi.limits.gateway import GROUP_ANSWER_S
 from wakugumi.limits.runner import RESULT_BYTES_MAX
-from wakugumi.limits.units import KIB
-from wakugumi.wire.problem import read_problem
-from wakugumi.wire.untrusted_json import JsonReader
+from wakugumi.roles.gateway.form import path_beside_file
+from wakugumi.roles.gateway.sent_file import FilePieces, OtherSizeLost, file_in
+from wakugumi.roles.http.peer_answers import ANSWER_BYTES_MAX, ask_capacity, refusal_in
+from wakugumi.wire.messages.envelope import JOB, JOB_TYPE, TAKES, taken
 
 if TYPE_CHECKING:
     from wakugumi.adapters.http.client import HttpAnswer
 
-_PROBLEM_BYTES_MAX: Final = 64 * KIB
-ANSWER_HEADERS: Final = (
-    *("Content-Type", "Content-Disposition", "Waku-Job", "Waku-Status", "Waku-Exit-Code", "Waku-Reason"),
-    *("Waku-Run-Seconds", "Waku-Worker", "Waku-Unpacked-Bytes", "Waku-Left-Out"),
-)
-"""Headers of an answer that are kept."""
-
-_Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
-
-
-class _CapacityAnswer(msgspec.Struct):
-    """The answer to a poll; a node has no queue, and sends only `running` and `limit`."""
-
-    running: _Count
-    limit: _Count
-    queued: _Count = 0
-    free: _Count | None = None
-
-
-_read_capacity: Final = JsonReader(_CapacityAnswer).read
+ANSWER_HEADERS: Final = {
+    name.lower().encode(): name
+    for name in (
+        *("Content-Type", "Content-Disposition", "Waku-Job", "Waku-Status", "Waku-Exit-Code", "Waku-Reason"),
+        *("Waku-Run-Seconds", "Waku-Worker", "Waku-Unpacked-Bytes", "Waku-Left-Out"),
+    )
+}
+"""Headers of an answer that are kept, by their names in lower case."""
 
 
 class _OpenTry:
@@ -78,7 +65,7 @@ class _OpenTry:
 class _Sent:
     """A body on its way; keeps the error if reading it failed."""
 
-    def __init__(self, pieces: SpoolReader, moved: Callable[[], None]) -> None:
+    def __init__(self, pieces: SpoolReader | FilePieces, moved: Callable[[], None]) -> None:
         self._pieces = pieces
         self._moved = moved
         self.failure: Exception | None = None
@@ -89,7 +76,7 @@ class _Sent:
                 self._moved()
                 yield piece
         except (Lost, Refused) as error:
-            self.failure = error
+            self.failure = None if isinstance(error, OtherSizeLost) else error
             raise
 
     def close(self) -> None:
@@ -106,40 +93,56 @@ class GroupCalls:
         head_came: Callable[[HeadCame], None],
         *,
         connect_s: float = GROUP_ANSWER_S,
+        access: AccessSources | None = None,
     ) -> None:
         from wakugumi.adapters.http.client import HttpClient
 
         self.groups = groups
         self._spools = spools
         self._head_came = head_came
-        self._calls = HttpClient(connect_s=connect_s)
-        self._asking = HttpClient(connect_s=connect_s)
+        self._calls = HttpClient(connect_s=connect_s, access=access)
+        self._asking = HttpClient(connect_s=connect_s, access=access)
         """For requests that must not wait behind a thousand jobs."""
         self._open: dict[int, _OpenTry] = {}
         self._held: dict[int, Spool] = {}
         """Answers of closed tries whose readers wait for the last byte."""
         self._clock = asyncio.get_running_loop().time
 
-    async def dispatch(self, act: Dispatch, body: bytes | SpoolReader) -> GroupReply:
-        """Raises Lost."""
+    async def dispatch(
+        self, act: Dispatch, body: bytes | SpoolReader, known: Callable[[], InputAt | None]
+    ) -> GroupReply:
+        """`known` returns the place of the file that is sent without its form; None: the form is sent. Raises Lost."""
         one = self._open[act.number] = _OpenTry(self._clock)
-        url = self.groups.by_name[act.group].url + act.path
-        if not isinstance(body, bytes):
-            one.body = _Sent(body, one.moved)
+        path, headers, size = act.path, act.headers, act.size
+        sent: bytes | SpoolReader | FilePieces = body
+        if (found := known()) is not None:
+            path = path_beside_file(path)
+            headers = headers | {"Content-Type": JOB_TYPE}
+            sent = file_in(body, found) if isinstance(body, bytes) else FilePieces(body, found, known)
+            size = len(sent) if isinstance(sent, bytes) else sent.size
+        if size is not None:
+            headers = headers | {"Content-Length": str(size)}
+        outgoing: bytes | AsyncIterator[bytes]
+        if isinstance(sent, bytes):
+            outgoing = sent
+        else:
+            one.body = _Sent(sent, one.moved)
+            outgoing = aiter(one.body)
         try:
-            sent = body if isinstance(body, bytes) else aiter(one.body) if one.body is not None else b""
-            answer = one.answer = await self._calls.send("POST", url, headers=act.headers, body=sent)
+            url = self.groups.by_name[act.group].url + path
+            answer = one.answer = await self._calls.send("POST", url, headers=headers, body=outgoing)
         except Lost:
             if one.body is not None and one.body.failure is not None:
                 raise NoBodyLost(str(one.body.failure)) from None
             raise
         one.moved()
-        self._head_came(HeadCame(act.number))
+        if not answer.is_here:
+            self._head_came(HeadCame(act.number))
         if answer.status != 200:
-            problem = read_problem(await answer.read(_PROBLEM_BYTES_MAX))
-            again_s = _retry_after_s(answer)
-            return GroupReply(answer.status, {}, None, again_s, problem.code, problem.detail, problem.hint)
-        head = {name: value for name in ANSWER_HEADERS if (value := _header(answer, name)) is not None}
+            problem, again_s, takes_files = await refusal_in(answer)
+            said = problem.code, problem.detail, problem.hint
+            return GroupReply(answer.status, {}, None, again_s, *said, takes_files=takes_files)
+        head = answer.headers_of(ANSWER_HEADERS)
         spool = one.spool = self._spools.new(RESULT_BYTES_MAX, is_answer=True)
         spool.is_held = True
         one.pieces = one.received(answer)
@@ -188,17 +191,13 @@ class GroupCalls:
     async def cancel(self, group: str, job: str) -> None:
         """Raises Lost."""
         async with self._asking.call("DELETE", f"{self.groups.by_name[group].url}/jobs/{job}") as answer:
-            await answer.read(_PROBLEM_BYTES_MAX)
+            await answer.read(ANSWER_BYTES_MAX)
 
     async def poll(self, group: str) -> Capacity:
         """Raises Lost, or PeerError for an answer that is none."""
-        async with self._asking.call("GET", f"{self.groups.by_name[group].url}/capacity") as answer:
-            data = await answer.read(_PROBLEM_BYTES_MAX)
-            if answer.status != 200:
-                raise Lost(f"the group answered {answer.status}")
-        said = _read_capacity(data)
+        said, answer = await ask_capacity(self._asking, self.groups.by_name[group].url)
         free = max(0, said.limit - said.running) if said.free is None else said.free
-        return Capacity(said.running, said.limit, said.queued, free)
+        return Capacity(said.running, said.limit, said.queued, free, JOB in taken(answer.header(TAKES)))
 
     async def close(self) -> None:
         for number in list(self._open):
@@ -207,17 +206,3 @@ class GroupCalls:
             self.release(number, is_kept=False)
         await self._calls.close()
         await self._asking.close()
-
-
-def _header(answer: HttpAnswer, name: str) -> str | None:
-    """A header as text that can be kept, whatever its bytes."""
-    value = answer.header(name)
-    return value if value is None or value.isascii() else value.encode(errors="replace").decode()
-
-
-def _retry_after_s(answer: HttpAnswer) -> float | None:
-    try:
-        seconds = float(answer.header("Retry-After") or "nan")
-    except ValueError:
-        return None
-    return seconds if math.isfinite(seconds) and seconds >= 0 else None

@@ -5,6 +5,7 @@ The machine decides (`core/gateway/requests.py`); here its answers become replie
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -36,7 +37,7 @@ from wakugumi.roles.gateway.form import (
     wants_async,
 )
 from wakugumi.roles.gateway.gateway import Ended, Gateway, GatewayRequest
-from wakugumi.roles.http.job_request import JobForm, job_of
+from wakugumi.roles.http.job_request import JobForm, check_sender, job_of
 from wakugumi.roles.http.page_table import GATEWAY, page_routes
 
 _JSON: Final = "application/json"
@@ -75,9 +76,13 @@ class GatewayPages:
     async def submit(self, visit: HttpRequest) -> Reply:
         name, job = job_of(visit)
         form = JobForm.of(visit, also=(ASYNC,))
+        check_sender(visit.identity, form)
         is_async = wants_async(visit)
         query = query_for_group(visit)
         request = self._gateway.request(visit)
+        seen = Seen(form, job)
+        pieces = form_pieces(visit, self._body_bytes_max, seen)
+        received = self._gateway.receive(request, pieces, seen, is_async=is_async)
         asked = JobSubmitted(
             request.number,
             job,
@@ -85,13 +90,14 @@ class GatewayPages:
             is_async,
             form.fields.get("key", ""),
             query,
-            headers_for_group(visit),
+            headers_for_group(visit, form.client),
             job_s_of(query),
             visit.content_length,
             self._gateway.store.is_short,
+            received,
+            form.client,
+            visit.identity.sight(),
         )
-        seen = Seen(form)
-        self._gateway.receive(request, form_pieces(visit, self._body_bytes_max, seen), seen, is_async=is_async)
         return await self._reply(request, asked)
 
     async def status(self, visit: HttpRequest) -> Reply:
@@ -106,7 +112,8 @@ class GatewayPages:
     async def watch(self, visit: HttpRequest) -> Reply:
         name, job = job_of(visit)
         request = self._gateway.request(visit)
-        self._gateway.post(request, JobAsked(request.number, job, name, "events"))
+        request.states = asyncio.Queue()
+        self._gateway.post(request, JobAsked(request.number, job, name, "events", visit.identity.sight()))
         states = self._states(request)
         try:
             first = await anext(states)  # A refusal is answered before any event.
@@ -117,7 +124,7 @@ class GatewayPages:
     async def _ask(self, visit: HttpRequest, question: str) -> Reply:
         name, job = job_of(visit)
         request = self._gateway.request(visit)
-        return await self._reply(request, JobAsked(request.number, job, name, question))
+        return await self._reply(request, JobAsked(request.number, job, name, question, visit.identity.sight()))
 
     async def _reply(self, request: GatewayRequest, asked: JobSubmitted | JobAsked) -> Reply:
         """Raises HttpRefusal, or Lost if the client has left."""
@@ -132,6 +139,7 @@ class GatewayPages:
     async def _states(self, request: GatewayRequest) -> AsyncGenerator[GatewayJob | None, None]:
         """States of the job, and None where nothing has changed for a while. Raises Refused."""
         states = request.states
+        assert states is not None
         try:
             while not isinstance(state := await states.get(), Ended):
                 yield state
@@ -162,8 +170,8 @@ def _event(row: GatewayJob | None) -> bytes:
 def _reply_of(answer: Answer, request: GatewayRequest) -> Reply:
     """Raises HttpRefusal."""
     match answer:
-        case OpenedAnswer(status, head, size):
-            return _answer(status, head, request.reader, size)
+        case OpenedAnswer(status, head, size, data):
+            return _answer(status, head, request.reader if data is None else data, size)
         case JobAccepted(row):
             return _accepted(row)
         case KnownRow(row):

@@ -15,19 +15,27 @@ import os
 import secrets
 from collections.abc import Iterable
 from contextlib import AsyncExitStack, suppress
+from urllib.parse import urlsplit
 
 from wakugumi import __version__
-from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
+from wakugumi.adapters.access.dialled import AccessSources
+from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore, disk_refused
 from wakugumi.adapters.http.page import PageRoute
-from wakugumi.adapters.http.spool import Spools
+from wakugumi.adapters.loop.tasks import Tasks
+from wakugumi.adapters.net.address import Address
 from wakugumi.adapters.port.port import HttpListener, listen_http
+from wakugumi.adapters.spool import Spools
 from wakugumi.core import metric_table as table
 from wakugumi.core.gateway.groups import Groups
 from wakugumi.core.gateway.state import GatewayBounds
 from wakugumi.core.metrics import Family
+from wakugumi.limits.gateway import SPOOL_MEMORY_BYTES
+from wakugumi.roles.access.guard import AccessGuard
+from wakugumi.roles.access.renew import renew_often
 from wakugumi.roles.gateway.gateway import Gateway
 from wakugumi.roles.gateway.pages import GatewayPages
 from wakugumi.roles.gateway.settings import GatewaySettings
+from wakugumi.roles.http.access_pages import access_pages
 from wakugumi.roles.http.page_table import GATEWAY
 from wakugumi.roles.http.status_pages import OK, STOPPING, wayside_pages
 
@@ -40,8 +48,10 @@ class GatewayServer:
     gateway: Gateway
     pages: GatewayPages
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, guard: AccessGuard | None = None) -> None:
+        """`guard`: by default of this user alone."""
         self._settings = settings
+        self._guard = guard or AccessGuard()
         self._parts = AsyncExitStack()
         self._listener: HttpListener | None = None
         self._groups = Groups(settings.groups, settings.choice, settings.zone)
@@ -53,7 +63,7 @@ class GatewayServer:
         async with self._parts as parts:
             store = SqliteGatewayStore(settings.state)
             parts.push_async_callback(store.close)
-            spools = Spools(settings.state / "contents")
+            spools = Spools(settings.state / "contents", memory_max=SPOOL_MEMORY_BYTES, refuse=disk_refused)
             parts.callback(spools.close)
             bounds = GatewayBounds(
                 poll_s=settings.poll_s,
@@ -66,6 +76,7 @@ class GatewayServer:
                 kept_bytes=settings.kept_bytes,
                 heartbeat_s=settings.heartbeat_s,
             )
+            sources = AccessSources(settings.access)
             self.gateway = Gateway(
                 f"{os.getpid()}-{secrets.token_hex(8)}",
                 store,
@@ -74,11 +85,16 @@ class GatewayServer:
                 bounds,
                 queue_bytes=settings.queue_bytes,
                 body_bytes_max=settings.body_bytes_max,
+                access=sources,
             )
             parts.push_async_callback(self.gateway.calls.close)
             await self.gateway.start()
             parts.push_async_callback(self.gateway.leave)
             self.pages = GatewayPages(self.gateway, body_bytes_max=settings.body_bytes_max)
+            tasks, urls = Tasks(), [urlsplit(group.url) for group in settings.groups]
+            parts.push_async_callback(tasks.close)
+            leaders = [Address(url.hostname or "", url.port or 0) for url in urls]
+            tasks.start_loop(lambda: renew_often(sources, leaders), name="certificate")
             self._parts = parts.pop_all()
         return self
 
@@ -90,7 +106,7 @@ class GatewayServer:
 
     async def listen(self, host: str, port: int, names: Iterable[str] = ()) -> int:
         """Serves at this address, and returns the port. Raises ConfigError."""
-        self._listener = await listen_http(host, port, [self.routes], names=names)
+        self._listener = await listen_http(host, port, [self.routes], self._guard, names=names, tls=self._guard.tls)
         return self._listener.port
 
     async def drain(self, deadline_s: float) -> bool:
@@ -126,10 +142,17 @@ class GatewayServer:
         )
 
     def routes(self) -> list[PageRoute]:
-        return [*self.pages.routes(), *wayside_pages(GATEWAY, __version__, self._health, self._capacity, self.metrics)]
+        return [
+            *self.pages.routes(),
+            *access_pages(GATEWAY, self._guard),
+            *wayside_pages(
+                GATEWAY, __version__, self._health, self._capacity, self.metrics, degree=lambda: self._guard.degree
+            ),
+        ]
 
     def _health(self) -> str:
         return STOPPING if self.gateway.is_stopping else OK
 
     def _capacity(self) -> dict[str, int]:
-        return self._groups.capacity()._asdict()
+        running, limit, queued, free, _ = self._groups.capacity()
+        return {"running": running, "limit": limit, "queued": queued, "free": free}

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from wakugumi.adapters.access.dialled import take_key
 from wakugumi.core.gateway.groups import GroupAt, parse_group
 from wakugumi.core.setting import Setting, read_bytes
 from wakugumi.errors import ConfigError
@@ -25,16 +26,35 @@ from wakugumi.limits.gateway import (
 )
 from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S
 from wakugumi.limits.wire import HEARTBEAT_S
-from wakugumi.roles.settings import HOST, AllowOpen, Host, ServerNames, read_absolute
+from wakugumi.roles.settings import (
+    HOST,
+    AccessPath,
+    AllowOpen,
+    ClientCa,
+    Host,
+    Local,
+    LocalGroup,
+    ServerNames,
+    TlsCert,
+    TlsKey,
+    read_absolute,
+)
 
 
 def _groups(text: str, _where: str) -> tuple[GroupAt, ...]:
-    groups = tuple(parse_group(word) for word in text.split())
+    groups = tuple(parse_group(_without_key(word)) for word in text.split())
     if len(groups) > GROUPS_MAX:
         raise ConfigError(f"{len(groups)} groups are more than {GROUPS_MAX}")
     if len({group.name for group in groups}) < len(groups):
         raise ConfigError("two groups have the same name", "give each a name of its own")
     return groups
+
+
+def _without_key(text: str) -> str:
+    """`NAME=URL,…`, whose key belongs to the address from now on. Raises ConfigError."""
+    name, equals, rest = text.partition("=")
+    url, comma, options = rest.partition(",")
+    return f"{name}{equals}{take_key(url)}{comma}{options}"
 
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +63,11 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     groups: Annotated[
         tuple[GroupAt, ...],
         Setting(
-            "Group: NAME=URL of its leader, with ,zone=WORD and ,weight=NUMBER.", key="group", joined=" ", read=_groups
+            "Group: NAME=URL of its leader, with ,zone=WORD and ,weight=NUMBER. A key stands before the host: "
+            "https://KEY@HOST:PORT.",
+            key="group",
+            joined=" ",
+            read=_groups,
         ),
     ] = ()
     choice: Annotated[
@@ -55,6 +79,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
             flag="choice",
         ),
     ] = "least-loaded"
+    access: AccessPath = None
     zone: Annotated[str, Setting("Zone of this gateway, for --choice near.")] = ""
     state: Annotated[
         Path | None,
@@ -110,6 +135,11 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     host: Host = HOST
     names: ServerNames = ()
     allow_open: AllowOpen = False
+    local: Local = "admin"
+    local_group: LocalGroup = ""
+    tls_cert: TlsCert = ""
+    tls_key: TlsKey = ""
+    client_ca: ClientCa = ""
 
     silence_s: float = GATEWAY_SILENCE_S
     look_s: float = GATEWAY_LOOK_S

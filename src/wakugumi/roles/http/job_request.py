@@ -14,28 +14,31 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from msgspec import structs
+
 from wakugumi.adapters.http.page import HttpRequest
 from wakugumi.adapters.http.upload import Received
-from wakugumi.core.ids import ClientId, JobId, job_id_from_name, show_job_id
+from wakugumi.core.access.decide import check_submit
+from wakugumi.core.access.identity import Identity
+from wakugumi.core.access.rule_lists import allows_name
+from wakugumi.core.ids import HTTP_CLIENT, ClientId, JobId, job_id_from_name, show_job_id
 from wakugumi.core.names import INPUT, check_exec_name
+from wakugumi.core.subject import route
 from wakugumi.core.visible_text import is_plain_name
 from wakugumi.errors import Refused, bad_request
 from wakugumi.limits.wire import ARGS_PER_JOB_MAX, CLIENT_ID_CHARS_MAX
 from wakugumi.wire.job_options import OPTIONS, Option, checked
 from wakugumi.wire.messages.job import InputFile, JobRequest
-from wakugumi.wire.messages.payload import encode
 from wakugumi.wire.percent import percent_decoded
 
-CLIENT: Final = "http"
-"""Client id of jobs that name no client."""
-TAKES: Final = "Waku-Takes"
-"""Header with which a node lists, beside its capacity, parts of a job that older nodes do not know."""
+CLIENT: Final = HTTP_CLIENT
 RUNS_AS: Final = "Waku-Runs-As"
 ROOT: Final = "root"
 """Value of RUNS_AS for a node whose programs have the rights of root."""
 CLIENT_HEADER: Final = "Waku-Client"
 _BY_FORM: Final = {option.form: option for option in OPTIONS.values() if option.form}
 PARAMETERS: Final = ("program", "arg", "client", *_BY_FORM)
+_ANYWHERE: Final = "job.assign.>"
 _HINT: Final = "docs/use/http.md has all parameters of a job"
 
 _SECONDS: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
@@ -62,7 +65,7 @@ class JobForm(NamedTuple):
     program: str = ""
     """Empty: the default program of the runner."""
     args: tuple[str, ...] = ()
-    client: ClientId = ClientId(CLIENT)
+    client: ClientId = CLIENT
     subject: str = ""
     fields: Mapping[str, Any] = {}
     """Given options, as fields of a JobRequest."""
@@ -72,40 +75,57 @@ class JobForm(NamedTuple):
         """`also` are parameters that the caller reads. Raises Refused."""
         names = visit.parameters()
         if not names:
-            client = visit.header(CLIENT_HEADER)
-            return _PLAIN if client is None else cls(client=_client(client))
+            client = visit.header(CLIENT_HEADER) or default_client(visit.identity)
+            return _PLAIN if client == CLIENT else cls(client=check_client(client))
         for name in names:
             if name not in PARAMETERS and name not in also:
                 known = ", ".join([*PARAMETERS, *also])
                 raise _bad(f"there is no parameter {name[:80]!r}: {known}")
-        program = _one(visit, "program")
-        if program:
-            check_exec_name(program)
-        args = tuple(visit.query("arg"))
-        if len(args) > ARGS_PER_JOB_MAX:
-            raise _bad(f"{len(args)} arguments: at most {ARGS_PER_JOB_MAX} can be passed")
-        if any("\0" in arg for arg in args):
-            raise _bad("an argument holds a NUL, which no program can be given")
-        client = _client(_one(visit, "client") or visit.header(CLIENT_HEADER) or CLIENT)
+        program, args = _one(visit, "program"), tuple(visit.query("arg"))
+        client = check_client(_one(visit, "client") or visit.header(CLIENT_HEADER) or default_client(visit.identity))
         given = {option.name: _given(visit, option) for name, option in _BY_FORM.items() if name in names}
-        try:
-            subject, fields = checked(program, {name: value for name, value in given.items() if value is not None})
-        except Refused as no:
-            raise Refused(no.code, no.message, no.hint or _HINT) from None
+        given = {name: value for name, value in given.items() if value is not None}
+        subject, fields = check_job(program, args, given)
         return cls(program, args, client, subject, fields)
 
 
 _PLAIN: Final = JobForm()
 
 
-def request_of(form: JobForm, job: JobId, received: Received) -> bytes:
-    """The job as carried by frames: the same bytes as of a client that submits it. A file that is not in memory is
-    named by its hash."""
-    name = received.file_name
-    file = InputFile(name, content=received.content)
-    if received.content is None:
-        file = InputFile(name, sha256=received.sha256, size=received.size)
-    return encode(JobRequest(show_job_id(job), form.client, form.program, args_of(form, name), [file], **form.fields))
+def check_job(program: str, args: Sequence[str], given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The subject, and the given options as fields of a JobRequest, of a job by HTTP, whether a query or an envelope
+    describes it. Raises Refused."""
+    if program:
+        check_exec_name(program)
+    if len(args) > ARGS_PER_JOB_MAX:
+        raise _bad(f"{len(args)} arguments: at most {ARGS_PER_JOB_MAX} can be passed")
+    if any("\0" in arg for arg in args):
+        raise _bad("an argument holds a NUL, which no program can be given")
+    try:
+        return checked(program, given)
+    except Refused as no:
+        raise Refused(no.code, no.message, no.hint or _HINT) from None
+
+
+def request_of(form: JobForm, job: JobId, received: Received) -> JobRequest:
+    """The same job as of a client that submits it by frames."""
+    args = args_of(form, received.file_name)
+    return JobRequest(show_job_id(job), form.client, form.program, args, [input_of(received)], **form.fields)
+
+
+def with_program(request: JobRequest, program: str) -> JobRequest:
+    """The request of an unnamed program, for this one."""
+    if not program:
+        return request
+    form = JobForm(program, tuple(request.args))
+    return structs.replace(request, exec_name=program, args=args_of(form, request.files[0].name))
+
+
+def input_of(received: Received) -> InputFile:
+    """A received file as one of a job: a file that is not in memory is named by its hash."""
+    if received.content is not None:
+        return InputFile(received.file_name, content=received.content)
+    return InputFile(received.file_name, sha256=received.sha256, size=received.size)
 
 
 def args_of(form: JobForm, file_name: str) -> list[str]:
@@ -118,6 +138,18 @@ def args_of(form: JobForm, file_name: str) -> list[str]:
     return [arg.replace(INPUT, path) for arg in form.args] if form.args else [path]
 
 
+def default_client(identity: Identity) -> str:
+    """The client id of a job that names none: a key with rules about client ids speaks for itself."""
+    return CLIENT if allows_name(identity.clients(), CLIENT) else identity.name
+
+
+def check_sender(identity: Identity, form: JobForm) -> None:
+    """May it submit this job? Without a program and a subject the receiver chooses both, so the job may go anywhere.
+    Raises Refused."""
+    is_named = form.program or form.subject
+    check_submit(identity, form.client, form.program, route(form.subject, form.program) if is_named else _ANYWHERE)
+
+
 def _one(visit: HttpRequest, name: str) -> str:
     values = visit.query(name)
     if len(values) > 1:
@@ -125,7 +157,8 @@ def _one(visit: HttpRequest, name: str) -> str:
     return values[0] if values else ""
 
 
-def _client(text: str) -> ClientId:
+def check_client(text: str) -> ClientId:
+    """Raises Refused."""
     if not 1 <= len(text) <= CLIENT_ID_CHARS_MAX or not is_plain_name(text):
         raise _bad(f"a client id is 1 to {CLIENT_ID_CHARS_MAX} printable characters, not {text[:80]!r}")
     return ClientId(text)

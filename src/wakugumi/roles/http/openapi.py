@@ -11,7 +11,8 @@ from typing import Final
 import msgspec
 
 from wakugumi import __version__
-from wakugumi.roles.http.openapi_schemas import PROBLEM
+from wakugumi.core.access.decide import Right
+from wakugumi.roles.http.openapi_schemas import PROBLEM, SECURITY
 from wakugumi.roles.http.page_table import GATEWAY, LEADER, NODE, WORKER, Answer, Json, PageText, pages_of
 
 _TITLES: Final = {
@@ -37,7 +38,7 @@ def document(role: str) -> bytes:
             },
             "servers": [{"url": "/"}],
             "paths": paths,
-            "components": {"schemas": {"Problem": PROBLEM}},
+            "components": {"schemas": {"Problem": PROBLEM}, "securitySchemes": SECURITY},
         }
     )
 
@@ -49,6 +50,14 @@ def _operation(page: PageText) -> Json:
         "responses": {str(answer.status): _answer(answer) for answer in page.answers}
         | {str(status): _problem(page, status, codes) for status, codes in page.problems()},
     }
+    if page.need is Right.OPEN:
+        told["security"] = []
+    else:
+        told["description"] = (
+            f"Needs the right `{page.need.value}`, which keys with these roles have: {', '.join(page.may)}."
+        )
+        # The last one: a user of the server's machine shows nothing.
+        told["security"] = [*({name: [page.need.value]} for name in SECURITY), {}]
     if page.parameters:
         told["parameters"] = list(page.parameters)
     if page.body is not None:
@@ -70,6 +79,8 @@ def _problem(page: PageText, status: int, codes: list[str]) -> Json:
     told: Json = {"description": f"{HTTPStatus(status).phrase}: {', '.join(f'`{code}`' for code in codes)}"}
     if page.method != "HEAD":
         told["content"] = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    if status == 401:
+        told["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}
     if status in {423, 503}:
         told["headers"] = {"Retry-After": {"schema": {"type": "string"}, "description": "In so many seconds."}}
     return told

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from wakugumi.core.access.identity import Role
+from wakugumi.core.access.known_as import Degree
 from wakugumi.errors import CODES
 from wakugumi.limits.wire import (
     ARGS_PER_JOB_MAX,
@@ -43,10 +45,32 @@ def _told(text: str) -> Json:
     return {"description": text, "schema": _TEXT}
 
 
+# Proofs.
+
+SECURITY: Final[Json] = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "A key, over TLS: `name:digest-secret`."},
+    "basic": {
+        "type": "http",
+        "scheme": "basic",
+        "description": "A key, over TLS: its name as the user, and `digest-secret` as the password.",
+    },
+    "mutualTLS": {
+        "type": "mutualTLS",
+        "description": "A client certificate of the grid, or of the server's --client-ca.",
+    },
+}
+
 # Parameters.
 
 _NAME: Final = "A-Za-z0-9_-"
 _LONGEST: Final = JOB_NAME_CHARS_MAX
+LINK_WORD: Final[Json] = {
+    "name": "word",
+    "in": "path",
+    "required": True,
+    "description": "The word of a link, which is valid once.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[a-z2-7]+$"},
+}
 JOB: Final[Json] = {
     "name": "job",
     "in": "path",
@@ -159,7 +183,18 @@ KEPT_HEADERS: Final[Json] = RESULT_HEADERS | {
 BLOB_HEADERS: Final[Json] = {"ETag": _told("The hash.")}
 CANCELLED: Final = _record({"cancelled": {"type": "boolean"}})
 SUBMITTED: Final = _record({"job": _TEXT, "state": _TEXT, "status": _TEXT, "result": _TEXT})
-HEALTH: Final = _record({"status": {"enum": ["ok", "stopping"]}, "role": _TEXT, "version": _TEXT})
+_DEGREE: Final[Json] = {"enum": [degree.value for degree in Degree]}
+HEALTH: Final = _record({"status": {"enum": ["ok", "stopping"]}, "role": _TEXT, "version": _TEXT, "access": _DEGREE})
+KNOWN_AS: Final = _record(
+    {
+        "name": _TEXT,
+        "role": {"enum": [role.value for role in Role]},
+        "proof": {"enum": ["user", "key", "certificate", "embedded", "open"]},
+        "degree": _DEGREE,
+        "may": {"type": "array", "items": _TEXT},
+        "rules": {"type": "object"},
+    }
+)
 NODE_CAPACITY: Final = _record({"running": _COUNT, "limit": _COUNT})
 CAPACITY: Final = _record({"running": _COUNT, "limit": _COUNT, "queued": _COUNT, "free": _COUNT})
 _STATE: Final[Json] = {"enum": ["queued", "running", "done", "failed"]}

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from wakugumi.adapters.http.page import Page, PageRoute
+from wakugumi.core.access.decide import RIGHTS_OF, Right
 from wakugumi.errors import CODES
 from wakugumi.roles.http import openapi_schemas as schemas
 
@@ -45,6 +46,8 @@ class PageText(NamedTuple):
     """Problems, each by its code; `415 bad-request` if its status is not that of the error table."""
     parameters: tuple[Json, ...] = ()
     body: Json | None = None
+    need: Right = Right.RUN
+    """The right that its sender must have."""
     quiet: bool = False
     """Requests are logged for debugging only."""
     summary: str = ""
@@ -59,6 +62,11 @@ class PageText(NamedTuple):
         return self.request.partition(" ")[2]
 
     @property
+    def may(self) -> list[str]:
+        """Roles of keys that have the right; none for a page that is open to all."""
+        return [] if self.need is Right.OPEN else [role.value for role, has in RIGHTS_OF.items() if self.need in has]
+
+    @property
     def prefix(self) -> str:
         """The path up to the first parameter, as the server finds it."""
         return self.path.partition("{")[0]
@@ -66,12 +74,12 @@ class PageText(NamedTuple):
     @property
     def name(self) -> str:
         """Name of the page within its role: `post_run`."""
-        return f"{self.method.lower()}_{self.prefix.strip('/').replace('.', '_')}"
+        return f"{self.method.lower()}_{self.prefix.strip('/').replace('.', '_').replace('/', '_')}"
 
     def problems(self) -> list[tuple[int, list[str]]]:
         """Codes of each status."""
         by_status: dict[int, list[str]] = {}
-        for said in ("denied", *self.codes):
+        for said in (*(() if self.need is Right.OPEN else ("401 denied",)), "denied", *self.codes):
             own_status, _, code = said.rpartition(" ")
             by_status.setdefault(int(own_status or CODES[code].http_status), []).append(code)
         return sorted(by_status.items())
@@ -135,6 +143,7 @@ PAGES: Final = (
         (*_PATH, "unknown-job", "stopping"),
         (schemas.JOB,),
         quiet=True,
+        need=Right.LOOK,
     ),
     PageText(
         "GET /status/{job}",
@@ -143,6 +152,7 @@ PAGES: Final = (
         (_json(200, "Its state.", schemas.GATEWAY_STATUS),),
         (*_PATH, "unknown-job"),
         (schemas.JOB,),
+        need=Right.LOOK,
     ),
     PageText(
         "GET /result/{job}",
@@ -159,6 +169,7 @@ PAGES: Final = (
         (Answer(200, "Server-sent events: `state`, with what /status says.", {"text/event-stream": {}}),),
         (*_PATH, "unknown-job", "busy"),
         (schemas.JOB,),
+        need=Right.LOOK,
     ),
     PageText(
         "DELETE /jobs/{job}",
@@ -175,6 +186,14 @@ PAGES: Final = (
         "May it be given work?",
         (_json(200, "It may.", schemas.HEALTH), _json(503, "It may not: `status` says why.", schemas.HEALTH)),
         quiet=True,
+        need=Right.OPEN,
+    ),
+    PageText(
+        "GET /access/me",
+        ROLES,
+        "As whom is the sender known, and what may it do?",
+        (_json(200, "Name, role, proof and rules.", schemas.KNOWN_AS),),
+        need=Right.KNOWN,
     ),
     PageText(
         "GET /capacity",
@@ -182,6 +201,7 @@ PAGES: Final = (
         "How many jobs run, and how many could?",
         (_json(200, "Its slots.", schemas.NODE_CAPACITY),),
         quiet=True,
+        need=Right.LOOK,
     ),
     PageText(
         "GET /capacity",
@@ -189,6 +209,7 @@ PAGES: Final = (
         "How many jobs run, wait, and could run?",
         (_json(200, "The slots of all that it leads to.", schemas.CAPACITY),),
         quiet=True,
+        need=Right.LOOK,
     ),
     PageText(
         "GET /metrics",
@@ -196,6 +217,37 @@ PAGES: Final = (
         "All that it counts, for Prometheus: docs/reference/metrics.md.",
         (Answer(200, "The text format.", {"text/plain": {"type": "string"}}),),
         quiet=True,
+        need=Right.LOOK,
+    ),
+    PageText(
+        "GET /access/ca",
+        (LEADER, NODE, GATEWAY),
+        "The certificate of the authority that signs this server's and its keys' certificates.",
+        (Answer(200, "PEM.", {"application/x-pem-file": {"type": "string"}}),),
+        ("no-authority",),
+        need=Right.OPEN,
+        quiet=True,
+    ),
+    PageText(
+        "POST /access/certificate",
+        (LEADER, NODE, GATEWAY),
+        "A certificate for the sender's key, for a request (CSR) in PEM: mTLS then counts as the key.",
+        (Answer(200, "PEM.", {"application/x-pem-file": {"type": "string"}}),),
+        ("bad-request", "too-big", "no-authority"),
+        body={"required": True, "content": {"text/plain": {"schema": {"type": "string"}}}},
+        need=Right.CONTENT,
+    ),
+    PageText(
+        "GET /in/{word}",
+        (LEADER, NODE, GATEWAY),
+        "A browser opens a link of `waku link`, once, and is known by a cookie for 12 h.",
+        (
+            Answer(
+                303, "The cookie, and the first page.", {}, {**_LOCATION, "Set-Cookie": {"schema": {"type": "string"}}}
+            ),
+        ),
+        parameters=(schemas.LINK_WORD,),
+        need=Right.OPEN,
     ),
     PageText(
         "GET /openapi.json",
@@ -204,6 +256,7 @@ PAGES: Final = (
         (Answer(200, "OpenAPI 3.1.", {schemas.JSON: {"type": "object", "required": ["openapi", "paths"]}}),),
         quiet=True,
         summary="This document.",
+        need=Right.OPEN,
     ),
     PageText(
         "GET /blobs/{sha256}",
@@ -216,6 +269,7 @@ PAGES: Final = (
         ("bad-name", "no-blob", "full", "416 bad-request"),
         (schemas.SHA256, schemas.RANGE),
         quiet=True,
+        need=Right.CONTENT,
     ),
     PageText(
         "HEAD /blobs/{sha256}",
@@ -225,6 +279,7 @@ PAGES: Final = (
         ("bad-name", "no-blob"),
         (schemas.SHA256,),
         quiet=True,
+        need=Right.CONTENT,
     ),
     PageText(
         "PUT /blobs/{sha256}",
@@ -241,6 +296,7 @@ PAGES: Final = (
         (schemas.SHA256, *schemas.UPLOAD_PARAMETERS),
         {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string"}}}},
         quiet=True,
+        need=Right.CONTENT,
     ),
 )
 
@@ -253,6 +309,6 @@ def page_routes(role: str, handlers: Mapping[str, Page]) -> list[PageRoute]:
     """Handlers by the names of their pages. Raises KeyError for a page that the table does not have."""
     pages = {page.name: page for page in pages_of(role)}
     return [
-        PageRoute(pages[name].method, pages[name].prefix, handler, pages[name].quiet)
+        PageRoute(pages[name].method, pages[name].prefix, handler, pages[name].quiet, pages[name].need)
         for name, handler in handlers.items()
     ]

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from wakugumi.adapters.http.page import HttpRequest, Page, PageRoute, Reply
+from wakugumi.core.access.known_as import Degree, known_as
 from wakugumi.core.metrics import Family
 from wakugumi.limits.node import CAPACITY_AGE_MAX_S
 from wakugumi.roles.http.openapi import document
@@ -30,12 +31,15 @@ def wayside_pages(
     capacity: Callable[[], Mapping[str, int]],
     metrics: Callable[[], Iterable[Family]],
     about: Mapping[str, str] = {},
+    degree: Callable[[], Degree] = lambda: Degree.THIS_USER,
 ) -> list[PageRoute]:
-    """`health` returns OK, STOPPING or the fault; `about` are headers of the capacity, for a polling leader."""
+    """`health` returns OK, STOPPING or the fault; `about` are headers of the capacity, for a polling leader; `degree`
+    is the proof that the port asks for."""
     from wakugumi.adapters.http.metrics_page import metrics_page
 
     handlers = {
-        "get_health": _health_page(role, version, health),
+        "get_health": _health_page(role, version, health, degree),
+        "get_access_me": _me_page(degree),
         "get_capacity": _capacity_page(capacity, about),
         "get_metrics": metrics_page(metrics),
         "get_openapi_json": _openapi_page(role),
@@ -43,11 +47,18 @@ def wayside_pages(
     return page_routes(role, handlers)
 
 
-def _health_page(role: str, version: str, health: Callable[[], str]) -> Page:
+def _health_page(role: str, version: str, health: Callable[[], str], degree: Callable[[], Degree]) -> Page:
     async def page(_visit: HttpRequest) -> Reply:
         status = health()
-        body = {"status": status, "role": role, "version": version}
+        body = {"status": status, "role": role, "version": version, "access": degree().value}
         return Reply(200 if status == OK else 503, msgspec.json.encode(body), _JSON)
+
+    return page
+
+
+def _me_page(degree: Callable[[], Degree]) -> Page:
+    async def page(visit: HttpRequest) -> Reply:
+        return Reply(200, msgspec.json.encode(known_as(visit.identity, degree())), _JSON)
 
     return page
 

@@ -3,7 +3,8 @@
     the program ended by itself, or broke a limit     200: its files, stdout.txt and stderr.txt; Waku-Status says how
     any other end has a code                          a problem with that code's status
 
-So a failed program is an answer, and a proxy does not try another server for it (SPEC N2).
+So a failed program is an answer, and a proxy does not try another server for it (SPEC N2). A small ZIP that has stdout
+and stderr already is passed on as it is.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
@@ -19,7 +19,7 @@ from msgspec import UNSET
 
 from wakugumi.adapters.http.page import HttpRefusal, Reply, Stream
 from wakugumi.adapters.jobdir.large_parts import ARCHIVE, STDERR, STDOUT
-from wakugumi.adapters.zip.add_output import Spliced, has_few_entries, splice_counted
+from wakugumi.adapters.zip.add_output import Content, Spliced, has_few_entries, passed_on, splice_counted
 from wakugumi.errors import CODES, PeerError, Refused
 from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
 from wakugumi.wire.messages.job import FAILED, OK, JobResult
@@ -30,7 +30,7 @@ ZIP: Final = "application/zip"
 _OWN_ENDS: Final = frozenset({"", "exit", "output-limit", "memory-limit", "cpu-limit", "file-limit", "process-limit"})
 """Reasons of a FAILED result that are the program's own doing. An old worker gives none."""
 _WORD_CHARS_MAX: Final = 200
-_NO_PARTS: Final[Mapping[str, Path]] = {}
+_NO_PARTS: Final[Mapping[str, Content]] = {}
 
 
 def is_answer(result: JobResult) -> bool:
@@ -50,7 +50,7 @@ def raise_unless_answer(name: str, result: JobResult) -> None:
 async def answer_of(
     name: str,
     result: JobResult,
-    parts: Mapping[str, Path] = _NO_PARTS,
+    parts: Mapping[str, Content] = _NO_PARTS,
     done: Callable[[], None] = lambda: None,
     *,
     note: str = "",
@@ -61,9 +61,12 @@ async def answer_of(
         raise_unless_answer(name, result)
         archive = result.output_archive or b""
         is_here = result.archive_blob is UNSET and result.stdout_blob is UNSET and result.stderr_blob is UNSET
-        if is_here and len(archive) + len(result.stdout) + len(result.stderr) <= INLINE_FILE_BYTES_MAX:
+        body: bytes | Stream
+        if is_here and result.archive_output is True:
+            work = partial(passed_on, archive, note.encode())
+            body, left_out = work() if has_few_entries(archive) else await asyncio.to_thread(work)
+        elif is_here and len(archive) + len(result.stdout) + len(result.stderr) <= INLINE_FILE_BYTES_MAX:
             texts = {"stdout.txt": _utf8(result.stdout), "stderr.txt": _utf8(result.stderr)}
-            body: bytes | Stream
             work = partial(splice_counted, archive, texts, note.encode())
             body, left_out = work() if has_few_entries(archive) else await asyncio.to_thread(work)
         else:
@@ -82,7 +85,7 @@ async def answer_of(
     return Reply(200, body, ZIP, head)
 
 
-def _spliced(result: JobResult, parts: Mapping[str, Path], note: bytes) -> Spliced:
+def _spliced(result: JobResult, parts: Mapping[str, Content], note: bytes) -> Spliced:
     archive = result.output_archive or b"" if result.archive_blob is UNSET else parts[ARCHIVE]
     texts = {
         "stdout.txt": _utf8(result.stdout) if result.stdout_blob is UNSET else parts[STDOUT],

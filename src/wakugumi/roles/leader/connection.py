@@ -8,29 +8,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from wakugumi.adapters.net.compression import is_packed
+from wakugumi.adapters.net.guard import Guard
 from wakugumi.adapters.net.link import Link
 from wakugumi.core.connections.read_ahead import Intake
 from wakugumi.core.ids import ClientId, JobId, WorkerId, show_job_id
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.questions import CacheQuestion
 from wakugumi.core.subject import SubjectError, worker_patterns
 from wakugumi.errors import PeerError, Refused
 from wakugumi.limits.wire import READ_BYTES_LARGE
-from wakugumi.roles.leader.effects import send_no
-from wakugumi.roles.leader.files.caches import LeaderCaches
+from wakugumi.roles.leader.files.caches import LeaderCaches, refuse_put
 from wakugumi.roles.leader.hub import Hub
 from wakugumi.roles.leader.old_peers import OldPeers
-from wakugumi.roles.leader.questions import Questions
+from wakugumi.roles.leader.peer_access import PeerAccess
+from wakugumi.roles.leader.peer_questions import PeerQuestions
 from wakugumi.roles.leader.submit import Submissions, checksum_of_packed, plain
 from wakugumi.wire import frame as fr
 from wakugumi.wire.frame import Frame
-from wakugumi.wire.messages.cache import CachePutResult, read_cache_put
-from wakugumi.wire.messages.control import read_holding, read_load, read_question, read_rest
+from wakugumi.wire.messages.control import read_holding, read_load, read_rest
 from wakugumi.wire.messages.hello import (
     BLOBS,
     CANCELS,
@@ -54,6 +54,7 @@ from wakugumi.wire.messages.job import (
     read_credit,
     read_submit,
     unpack_ids,
+    write_refusal,
 )
 from wakugumi.wire.messages.payload import encode
 from wakugumi.wire.messages.references import blobs_of_result
@@ -72,9 +73,13 @@ class PeerConnection:
         submissions: Submissions,
         old_peers: OldPeers,
         caches: LeaderCaches | None,
-        questions: Questions,
+        questions: PeerQuestions,
+        guard: Guard,
     ) -> None:
         self.conn = hub.new_conn()
+        self._guard = guard
+        self.access: PeerAccess
+        """Rights of the peer, from its hello on."""
         self._hub = hub
         self._submissions = submissions
         self._old_peers = old_peers
@@ -86,6 +91,8 @@ class PeerConnection:
         self.blobs = False
         self.zstd = False
         self.rests = False
+        self._speaks_ours = False
+        """The peer asked for types of Wakugumi's own."""
         self.digests = False
         """The peer names the request of each job by its digest."""
         self.link: Link
@@ -106,6 +113,7 @@ class PeerConnection:
 
     def on_open(self, link: Link) -> None:
         self.link = link
+        self.access = PeerAccess(self._guard.caller(link.transport, self._cut_off))
         if self._hub.connections >= self._hub.connections_max and not link.make_room():
             link.close(f"more than {self._hub.connections_max} connections", "full")
             return
@@ -133,8 +141,9 @@ class PeerConnection:
         self._post(ev.PeerBlocked(self.conn) if blocked else ev.PeerUnblocked(self.conn))
 
     def on_lost(self, _link: Link) -> None:
+        self.access.left()
         self._questions.disconnect(self.conn)
-        if self._hub.remove(self) and self._role != "unidentified":
+        if self._hub.remove(self) and self._role not in ("unidentified", "stranger"):
             log.info("%s left peer=%s", self._role, self.link.peer)
             self._post(ev.Left(self.conn))
             self._submissions.disconnect(self)
@@ -186,9 +195,14 @@ class PeerConnection:
     # Hello (SPEC F5).
 
     def _hello_client(self, frame: Frame) -> None:
-        self.client_id, cap, wants = read_hello_client(frame)
+        self.client_id, cap, wants, key = read_hello_client(frame)
         self._wants(wants)
         self.receipts = RECEIPTS in wants
+        try:
+            cap = self.access.join_as_client(key, self.client_id, cap)
+        except Refused as no:
+            self._deny(no)
+            return
         self._become(
             "client",
             {
@@ -204,7 +218,8 @@ class PeerConnection:
             },
         )
         log.info("client joined client=%s peer=%s cap=%d", self.client_id, self.link.peer, cap)
-        self._post(ev.ClientJoined(self.conn, self.client_id, cap, self.receipts, HEARTBEATS in wants))
+        sight = self.access.sight
+        self._post(ev.ClientJoined(self.conn, self.client_id, cap, self.receipts, HEARTBEATS in wants, sight))
 
     def _hello_worker(self, frame: Frame) -> None:
         hello = read_hello_worker(frame)
@@ -216,6 +231,11 @@ class PeerConnection:
             patterns = self._hub.shared_patterns(worker_patterns(frame.subject, name))
         except SubjectError as error:
             raise PeerError(f"a worker's patterns cannot be read: {error}") from None
+        try:
+            self.access.join_as_worker(hello.key, patterns)
+        except Refused as no:
+            self._deny(no)
+            return
         self._become(
             "worker",
             {
@@ -246,12 +266,14 @@ class PeerConnection:
                 runs_unnamed=hello.runs_unnamed,
                 as_root=hello.as_root,
                 env=ENV in wants,
+                key=self.access.worker_key,
             )
         )
         if self._caches is not None:
             self._caches.add_worker(self, WorkerId(frame.msg_id), name, patterns)
 
     def _wants(self, wants: frozenset[str]) -> None:
+        self._speaks_ours = bool(wants)
         self.blobs = BLOBS in wants
         self.zstd = ZSTD in wants
         self.digests = DIGESTS in wants
@@ -263,6 +285,29 @@ class PeerConnection:
         if self._hub.is_durable:
             self.link.on_read = self._read
         self.link.trust()
+
+    def _deny(self, no: Refused) -> None:
+        """The peer may not join. An old client gets the reason with its first job (SPEC F11), others at once."""
+        self._role = "stranger"
+        self._on = {}
+        text = f"{no.message}; {no.hint}" if no.hint else no.message
+        if self._speaks_ours:
+            self.link.send(fr.encode(fr.REFUSAL, payload=write_refusal(no.code, text)))
+        elif self.client_id:
+            self._on = {fr.SUBMIT_JOB: partial(self._refuse_job, text)}
+            return
+        self._cut_off(no.message)
+
+    def _refuse_job(self, text: str, frame: Frame) -> None:
+        failed = JobResult(
+            show_job_id(JobId(frame.msg_id)), self.client_id, status=FAILED, stderr=text, reason="denied"
+        )
+        self.link.send(fr.encode(fr.RESULT, frame.msg_id, frame.msg_id, payload=encode(failed)))
+        self._cut_off(text)
+
+    def _cut_off(self, why: str) -> None:
+        """A denied peer, or one whose key is valid no longer."""
+        self.link.close(why, "denied")
 
     # Frames of a client.
 
@@ -283,6 +328,7 @@ class PeerConnection:
             event, blobs = self._event_of(
                 self.conn, self.blobs, job_id, frame.subject, head, payload, len(frame.payload), request, checksum
             )
+            self.access.check_submit(event)
         except Refused as no:
             self._post(ev.SubmitRefused(self.conn, job_id, no.code, no.message))
             return
@@ -299,11 +345,8 @@ class PeerConnection:
         if self._caches is not None:
             self._caches.put(self, frame)
             return
-        cache_id = read_cache_put(frame.payload)
         text = "this leader keeps no caches; send the files with each job"
-        no = CachePutResult(cache_id, FAILED, text, code="not-supported" if self.blobs else "")
-        subject = f"cache.ack.{cache_id}"
-        self.link.send(fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, subject=subject, payload=encode(no)))
+        refuse_put(self, frame, "not-supported" if self.blobs else "", text)
 
     def _confirm(self, frame: Frame) -> None:
         self._post(ev.Confirmed(self.conn, unpack_ids(frame.payload)))
@@ -323,12 +366,7 @@ class PeerConnection:
         self._post(ev.CapChanged(self.conn, read_cap(frame.payload)))
 
     def _ask(self, frame: Frame) -> None:
-        try:
-            event = ev.QuestionAsked(self.conn, frame.msg_id, read_question(frame.payload))
-            caches = self._caches if isinstance(event.question, CacheQuestion) else None
-            self._questions.ask(self._hub.drive if caches is None else caches.drive, event, len(frame.payload))
-        except Refused as no:
-            send_no(self, ev.SendNo(self.conn, frame.msg_id, no.code, no.message))
+        self._questions.ask(self, frame, self._guard.degree)
 
     def _heartbeat(self, frame: Frame) -> None:
         load = read_load(frame.payload)

@@ -13,10 +13,12 @@ from wakugumi.core.ids import JobId, Verdict, show_job_id
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.jobs.broadcast import PARTS
 from wakugumi.limits.wire import PAYLOAD_BYTES_MAX
+from wakugumi.roles.access.keys import GridKeys
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.roles.leader.hub import Hub, Peer
 from wakugumi.roles.leader.old_peers import OldPeers
 from wakugumi.wire import frame as fr
+from wakugumi.wire.messages.envelope import is_envelope
 from wakugumi.wire.messages.hello import BLOBS, CAPS, ENV, FINDS, RESTS, ZSTD, Welcome
 from wakugumi.wire.messages.job import FAILED, JobResult, pack_ids, write_refusal
 from wakugumi.wire.messages.payload import encode
@@ -28,11 +30,12 @@ _IDS_PER_FRAME: Final = PAYLOAD_BYTES_MAX // 16
 class Effects:
     """The functions that perform effects on the peers of one leader, by type of effect."""
 
-    def __init__(self, hub: Hub, blobs: LeaderBlobs | None, old_peers: OldPeers) -> None:
+    def __init__(self, hub: Hub, blobs: LeaderBlobs | None, old_peers: OldPeers, keys: GridKeys | None) -> None:
         self._hub = hub
         self._post = hub.drive.post
         self._blobs = blobs
         self._old_peers = old_peers
+        self._keys = keys
         self.table: dict[type[object], Perform] = {
             ev.SendWelcome: self._send_welcome,
             ev.SendReceipts: _send_receipts,
@@ -45,7 +48,7 @@ class Effects:
             ev.SendCancel: _send_cancel,
             ev.SendRested: _send_rested,
             ev.SendPeerHeartbeat: _send_heartbeat,
-            ev.SendAnswer: _send_answer,
+            ev.SendAnswer: send_answer,
             ev.SendNo: send_no,
             ev.TellWhenPeerWritten: self._tell_when_written,
             ev.PauseReading: _pause_reading,
@@ -63,11 +66,14 @@ class Effects:
             wants.append(ZSTD)
         if peer.rests:
             wants.append(RESTS)
-        welcome = Welcome(__version__, wants, "" if blobs is None else blobs.url)
+        have_rules = not peer.is_client and self._keys is not None and self._keys.have_rules
+        welcome = Welcome(__version__, wants, "" if blobs is None else blobs.url, have_rules)
         peer.link.send(fr.encode(fr.WELCOME, payload=encode(welcome)))
 
     def _send_assign(self, peer: Peer, effect: ev.SendAssign) -> None:
-        if peer.blobs and not self._hub.packed:
+        if is_envelope(effect.payload):
+            self._old_peers.send_without_envelope(peer, effect)
+        elif peer.blobs and not self._hub.packed:
             peer.link.send(fr.encode(fr.ASSIGN_JOB, effect.job, fr.NO_ID, effect.subject, effect.payload))
         else:
             self._old_peers.send_job(peer, effect)
@@ -78,7 +84,7 @@ class Effects:
             result = encode(record_of(effect.job, peer.client_id, effect.program, result))
         elif not result and not peer.receipts:
             result = encode(JobResult(show_job_id(effect.job), peer.client_id, effect.program, exit_code=0))
-        elif not peer.blobs or self._hub.packed:
+        elif not peer.blobs or self._hub.packed or is_envelope(result):
             self._old_peers.send_result(peer, effect.job, result)
             return
         peer.link.send(fr.encode(fr.RESULT, effect.job, effect.job, "", result))
@@ -129,7 +135,7 @@ def _send_heartbeat(peer: Peer, _effect: ev.SendPeerHeartbeat) -> None:
     peer.link.send(fr.encode(fr.HEARTBEAT))
 
 
-def _send_answer(peer: Peer, effect: ev.SendAnswer) -> None:
+def send_answer(peer: Peer, effect: ev.SendAnswer) -> None:
     payload = encode(effect.answer)
     if len(payload) > fr.payload_max(""):
         send_no(peer, ev.SendNo(effect.conn, effect.ask_id, "too-big", f"the answer would have {len(payload)} bytes"))

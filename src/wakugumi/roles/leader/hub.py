@@ -2,7 +2,7 @@
 
 A part takes the hub and the parts below it, never the whole leader:
 
-    hub < files < submit, old_peers < effects < connection < http, nodes < leader
+    peer_access < hub < files < submit, old_peers < effects < connection < http, nodes < leader
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from wakugumi.core.leader.admin.overview import capacity
 from wakugumi.core.leader.events import LeaderDo, LeaderEvent
 from wakugumi.core.leader.journal.entries import LeaderKeep
 from wakugumi.core.leader.machine import LeaderMachine
+from wakugumi.roles.leader.peer_access import PeerAccess
 
 
 class Peer(Protocol):
@@ -40,6 +41,8 @@ class Peer(Protocol):
     """The peer reads packed payloads."""
     rests: bool
     """The worker reports when it rests."""
+    access: PeerAccess
+    """Rights of the peer."""
 
     @property
     def is_client(self) -> bool: ...
@@ -96,6 +99,7 @@ class Hub:
         # Readings of the machine that need no event.
         self.shared_patterns = machine.roster.shared
         self.knows = machine.knows
+        self.owner = machine.owner
         self.why_not = machine.why_not
         self.unclaimed = machine.unclaimed
         self.why_stalled: Callable[[], str] = lambda: machine.stalled

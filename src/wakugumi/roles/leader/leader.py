@@ -21,9 +21,12 @@ from wakugumi.adapters.http.page import PageRoute
 from wakugumi.adapters.journal.cache_manifests import Manifests
 from wakugumi.adapters.journal.journal import Journal
 from wakugumi.adapters.loop.drive import Drive
-from wakugumi.adapters.net.connect import adopt, bound_port, listen
+from wakugumi.adapters.net.connect import adopt
 from wakugumi.adapters.net.gate import gate
-from wakugumi.adapters.port.port import HttpPort
+from wakugumi.adapters.net.guard import Guard
+from wakugumi.adapters.net.handshake import Entrance, enter
+from wakugumi.adapters.net.link import Link
+from wakugumi.adapters.port.port import HttpPort, NewConnection
 from wakugumi.core.ids import WorkerId
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.events import LeaderDo, LeaderEvent
@@ -31,12 +34,16 @@ from wakugumi.core.leader.journal.entries import LeaderKeep
 from wakugumi.core.leader.machine import LeaderMachine
 from wakugumi.limits.journal import JOURNAL_QUEUE_BYTES_MAX
 from wakugumi.limits.wire import CLOSE_DEADLINE_S, DRAIN_DEADLINE_S
+from wakugumi.roles.access.guard import AccessGuard, EmbeddedGuard
+from wakugumi.roles.access.keys import GridKeys
 from wakugumi.roles.leader.connection import PeerConnection
 from wakugumi.roles.leader.effects import Effects
+from wakugumi.roles.leader.files.blob_readers import LeaderBlobReaders
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.roles.leader.files.caches import LeaderCaches
 from wakugumi.roles.leader.hub import Hub
 from wakugumi.roles.leader.old_peers import OldPeers
+from wakugumi.roles.leader.peer_questions import PeerQuestions
 from wakugumi.roles.leader.questions import Questions
 from wakugumi.roles.leader.settings import LEADER, WHOLE, LeaderSettings
 from wakugumi.roles.leader.submit import Submissions
@@ -57,8 +64,9 @@ class Leader:
         *,
         settings: LeaderSettings = LEADER,
         blobs: LeaderBlobs | None = None,
+        guard: AccessGuard | None = None,
     ) -> None:
-        """Recover the state in `journal`, if given. Raises ConfigError."""
+        """Recover the state in `journal`, if given. `guard`: by default of this user alone. Raises ConfigError."""
         loop = asyncio.get_running_loop()
         self.blobs = blobs
         self.caches: LeaderCaches | None = None
@@ -83,7 +91,8 @@ class Leader:
             _recover(machine, journal, loop.time())
         self._journal = journal
         self._settings = settings
-        self._server: asyncio.Server | None = None
+        self.guard = guard or AccessGuard()
+        self._entrance: Entrance | None = None
         self.http_port: HttpPort | None = None
         self.pages: GroupPages | None = None
         """None until the first HTTP request."""
@@ -99,18 +108,23 @@ class Leader:
             hello_deadline_s=settings.hello_deadline_s,
             http_connections=self._http_connections,
         )
+        keys = self.guard.keys if isinstance(self.guard.keys, GridKeys) else None
+        if keys is not None:
+            keys.on_ended = lambda key: self.drive.post(ev.KeyEnded(key))
         self.peers = hub.peers
         self._local_peers = hub.local_peers
         self.questions = Questions(lambda: machine.lanes.queued > 0)
         self.old_peers = OldPeers(hub, blobs)
-        self.effects = Effects(hub, blobs, self.old_peers).table
+        self.effects = Effects(hub, blobs, self.old_peers, keys).table
         if blobs is not None:
             manifests = None if journal is None else Manifests(Path(journal.path).parent / "caches")
             self.caches = LeaderCaches(
                 hub, self.effects, blobs, manifests, is_needed=machine.holds, blobs_max=budget.stocked_blobs
             )
             self.caches.drive.failed.add_done_callback(self._caches_failed)
+            blobs.readers = LeaderBlobReaders(machine.may_read, self.caches.pins, loop.time)
             blobs.begin(self._is_blob_needed)
+        self.peer_questions = PeerQuestions(hub, self.caches, self.questions, self.guard)
         self.submissions = Submissions(hub, blobs, self.caches)
         if journal is not None:
             journal.begin(loop, self.drive.fail, self._disk_low, hub.fall_behind, self._commits_stalled)
@@ -118,19 +132,24 @@ class Leader:
     async def listen(self, host: str, port: int, names: Iterable[str] = ()) -> int:
         """Accept connections and return the port. `names`: further names of this host. Raises ConfigError."""
         of_blobs = () if self.blobs is None else self.blobs.routes
-        self.http_port = HttpPort([*of_blobs, self._pages], names=names)
-        self._server = await listen(host, port, self._new_peer, self.http_port.at)
-        return bound_port(self._server)
+        self.http_port = http_port = HttpPort([*of_blobs, self._pages], self.guard, names=names)
+
+        def new_connection() -> NewConnection:
+            return http_port.at(Link(self._new_peer(self.guard)))
+
+        http_port.secure(self.guard.tls, new_connection)
+        self._entrance = await enter(host, port, new_connection, None, http_port)
+        return self._entrance.port
 
     async def adopt(self, sock: socket.socket) -> None:
         """Serve a socket that is already connected to a peer."""
-        await adopt(sock, self._new_peer(), trusted=False)
+        await adopt(sock, self._new_peer(EmbeddedGuard()), trusted=False)
 
     async def drain(self, deadline_s: float = DRAIN_DEADLINE_S) -> bool:
         """Assign no more jobs and wait for running ones. False after the deadline."""
         self.hub.stopping = True
-        if self._server is not None:
-            self._server.close()
+        if self._entrance is not None:
+            self._entrance.stop()
         self.drive.post(ev.StopWanted())
         try:
             async with asyncio.timeout(deadline_s):
@@ -142,10 +161,10 @@ class Leader:
     async def close(self) -> None:
         """Stop at once. Workers keep their jobs for the next leader."""
         self.hub.stopping = True
-        if self._server is not None:
-            self._server.close()
+        if self._entrance is not None:
+            self._entrance.stop()
         if self.pages is not None:
-            await self.pages.close()
+            self.pages.close()
         for peer in list(self.peers.values()):
             peer.link.close()
         # Queued frames need time to be written; a peer that does not read gets no more than this.
@@ -157,11 +176,13 @@ class Leader:
         if self.caches is not None:
             await self.caches.close()
         await self.old_peers.close()
-        if self.http_port is not None:
-            await self.http_port.close()
+        if self._entrance is not None:
+            await self._entrance.close()
         if self.blobs is not None:
             await self.blobs.close()
+        await self.peer_questions.close()
         self.questions.close()
+        await self.guard.close()
         self.drive.close()
         if self._journal is not None:
             await self._journal.close()
@@ -172,11 +193,11 @@ class Leader:
     def _pages(self) -> Sequence[PageRoute]:
         from wakugumi.roles.leader.http.pages import GroupPages
 
-        self.pages = GroupPages(self.hub, self.submissions, self.questions, self.blobs, self._settings)
+        self.pages = GroupPages(self.hub, self.submissions, self.questions, self.blobs, self._settings, self.guard)
         return self.pages.routes()
 
-    def _new_peer(self) -> PeerConnection:
-        return PeerConnection(self.hub, self.submissions, self.old_peers, self.caches, self.questions)
+    def _new_peer(self, guard: Guard) -> PeerConnection:
+        return PeerConnection(self.hub, self.submissions, self.old_peers, self.caches, self.peer_questions, guard)
 
     def _holders_of(self, file: str) -> Collection[WorkerId]:
         return () if self.caches is None else self.caches.holders(file)

@@ -1,5 +1,6 @@
-"""What does an old peer get in place of packed payloads and blobs? (SPEC F10, F11, C7)
+"""What does a peer get in place of packed payloads, envelopes and blobs that it does not take? (SPEC F10, F11, C7)
 
+    envelope, any peer by frames         the payload as JSON, without output in the archive of a result
     packed payload, peer without zstd    the payload unpacked
     blobs, peer without blobs            their content in the frame if all of it fits; else FAILED with the reason
 
@@ -14,26 +15,24 @@ result at a time is unpacked or read, after the peer has read the ones before.
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from wakugumi.adapters.blobs.place import Place
-from wakugumi.adapters.blobs.store import Incoming
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.net.compression import is_packed, unpack
+from wakugumi.adapters.zip.take_output import result_for_frames
 from wakugumi.core.ids import ConnId, JobId, show_job_id
 from wakugumi.core.leader import events as ev
-from wakugumi.errors import Lost, PeerError, Refused
-from wakugumi.limits.leader import KEPT_RESULT_TTL_S, OUTPUT_TAIL_CHARS_MAX
+from wakugumi.errors import PeerError, Refused
+from wakugumi.limits.leader import ENVELOPE_IN_LOOP_BYTES_MAX, KEPT_RESULT_TTL_S, OUTPUT_TAIL_CHARS_MAX
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.roles.leader.hub import Hub, Peer
 from wakugumi.wire import frame as fr
+from wakugumi.wire.messages.envelope import is_envelope
 from wakugumi.wire.messages.job import (
     FAILED,
     OK,
@@ -44,6 +43,7 @@ from wakugumi.wire.messages.job import (
     read_request,
     read_result,
     read_slots,
+    request_as_json,
     result_has_blobs,
 )
 from wakugumi.wire.messages.payload import encode
@@ -125,6 +125,17 @@ class OldPeers:
         else:
             self._in_line(peer, partial(self._assign, peer, effect))
 
+    def send_without_envelope(self, peer: Peer, effect: ev.SendAssign) -> None:
+        """Send a job that is in an envelope as JSON."""
+        try:
+            payload = request_as_json(effect.payload)
+            if len(payload) > fr.payload_max(effect.subject):
+                raise Refused("too-big", f"a request of {len(payload)} bytes does not fit a frame to a worker")
+        except Refused as no:
+            self._answer_for(peer, effect, JobRequest(show_job_id(effect.job)), no)
+        else:
+            self.send_job(peer, msgspec.structs.replace(effect, payload=payload))
+
     def _assign(self, peer: Peer, effect: ev.SendAssign) -> _SlowPart | None:
         payload = effect.payload if peer.zstd else _plain(effect.payload)
         if not peer.blobs and job_has_blobs(_plain(payload)):
@@ -165,11 +176,23 @@ class OldPeers:
     # A result to a client.
 
     def send_result(self, peer: Peer, job: JobId, result: bytes) -> None:
-        """Send the result, now or after its archive was read."""
-        if peer.zstd and peer.blobs:
+        """Send the result, now or after its envelope was opened or its archive read."""
+        if is_envelope(result):
+            self._in_line(peer, partial(self._open, peer, job, result))
+        elif peer.zstd and peer.blobs:
             self._send_result(peer, job, result)
         else:
             self._in_line(peer, partial(self._result, peer, job, result))
+
+    def _open(self, peer: Peer, job: JobId, result: bytes) -> _SlowPart | None:
+        if len(result) > ENVELOPE_IN_LOOP_BYTES_MAX:
+            return partial(self._open_beside, peer, job, result)
+        return self._result(peer, job, _without_envelope(peer, job, result))
+
+    async def _open_beside(self, peer: Peer, job: JobId, result: bytes) -> None:
+        plain = await asyncio.to_thread(_without_envelope, peer, job, result)
+        if self._is_here(peer) and (slow_part := self._result(peer, job, plain)) is not None:
+            await slow_part()
 
     def _result(self, peer: Peer, job: JobId, result: bytes) -> _SlowPart | None:
         if not peer.zstd:
@@ -183,8 +206,7 @@ class OldPeers:
         try:
             record = read_result(job, result)
         except PeerError as error:
-            failed = JobResult(show_job_id(job), peer.client_id, status=FAILED, stderr=str(error))
-            record = msgspec.structs.replace(failed, reason="bad-result")
+            record = _bad_result(peer, job, error)
         archive = record.archive_blob
         record = _without_large_texts(record, job)
         if isinstance(archive, BlobRef):
@@ -211,7 +233,22 @@ class OldPeers:
             raise _too_big(size)
         if self._blobs is None:
             raise Refused("no-blob", "this leader keeps no blobs any more")
-        return await asyncio.to_thread(read_all, self._blobs.place, refs)
+        return await asyncio.to_thread(self._blobs.read, refs)
+
+
+def _bad_result(peer: Peer, job: JobId, error: PeerError) -> JobResult:
+    return JobResult(show_job_id(job), peer.client_id, status=FAILED, stderr=str(error), reason="bad-result")
+
+
+def _without_envelope(peer: Peer, job: JobId, result: bytes) -> bytes:
+    """A result as JSON; FAILED if its envelope cannot be read, or if it does not fit a frame."""
+    try:
+        plain = result_for_frames(job, result)
+        if len(plain) > fr.payload_max(""):
+            raise PeerError(f"a result of {len(plain)} bytes does not fit a frame")
+    except PeerError as error:
+        return encode(_bad_result(peer, job, error))
+    return plain
 
 
 def _same(slow_part: _SlowPart) -> _SlowPart:
@@ -254,17 +291,3 @@ def _failed(record: JobResult, no: Refused, where: str) -> JobResult:
 
 def _kept(job: JobId) -> str:
     return f"All of it is kept for {KEPT_RESULT_TTL_S:.0f} s: waku jobs wait {show_job_id(job)}"
-
-
-def read_all(place: Place, refs: Sequence[BlobRef]) -> dict[str, bytes]:
-    contents: dict[str, bytes] = {}
-    with tempfile.TemporaryDirectory(prefix="wakugumi-") as folder:
-        for ref in refs:
-            if ref.sha256 not in contents:
-                path = Path(folder, ref.sha256)
-                try:
-                    place.fetch(ref, Incoming(ref, f"{path}.part", str(path)))
-                except Lost as error:
-                    raise Refused("worker-error", f"a blob cannot be fetched: {error}") from None
-                contents[ref.sha256] = path.read_bytes()
-    return contents

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import msgspec
 
 from wakugumi.core.backoff import EVERYWHERE, Policies, parse_policies
+from wakugumi.core.leader.nodes.machine import NodeAt
 from wakugumi.core.memory_budget import Budget
 from wakugumi.core.names import check_exec_name
 from wakugumi.core.setting import Setting, read_bytes
@@ -15,8 +16,19 @@ from wakugumi.limits.files import BLOB_STORE_BYTES
 from wakugumi.limits.http import HTTP_CLIENT_CAP, HTTP_RECEIVED_MAX
 from wakugumi.limits.leader import CLIENT_CAP_MAX
 from wakugumi.limits.wire import HELLO_DEADLINE_S
-from wakugumi.roles.leader.nodes.addresses import NodeAt, read_nodes
-from wakugumi.roles.settings import HOST, AllowOpen, Host, ServerNames
+from wakugumi.roles.leader.nodes.addresses import read_nodes
+from wakugumi.roles.settings import (
+    HOST,
+    AccessPath,
+    AllowOpen,
+    ClientCa,
+    Host,
+    Local,
+    LocalGroup,
+    ServerNames,
+    TlsCert,
+    TlsKey,
+)
 
 WHOLE: Final = Budget()
 """No memory limit."""
@@ -105,9 +117,15 @@ class LeaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     http_cap: Annotated[int, Setting("Unfinished HTTP jobs of one client id.", least=1, most=CLIENT_CAP_MAX)] = (
         HTTP_CLIENT_CAP
     )
+    access: AccessPath = None
     host: Host = HOST
     names: ServerNames = ()
     allow_open: AllowOpen = False
+    local: Local = "admin"
+    local_group: LocalGroup = ""
+    tls_cert: TlsCert = ""
+    tls_key: TlsKey = ""
+    client_ca: ClientCa = ""
 
     by_flag: frozenset[str] = frozenset()
     """Fields that the command line set."""

@@ -235,7 +235,8 @@ class Submissions:
             else:
                 peer.fail(event, error)  # The worker reconnects and sends its result again.
 
-        self._blobs.missing(blobs, found, failed)
+        asker = peer.access.identity if isinstance(event, ev.Submitted) else None
+        self._blobs.missing(blobs, found, failed, asker=asker)
 
 
 def plain(frame: Frame) -> Frame:

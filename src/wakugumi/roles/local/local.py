@@ -136,7 +136,7 @@ class Local:
             child.listen_to_stderr()
             client_id = self._client_id or default_client_id()
             # An embedded grid has no heartbeats: after an hour suspended with Ctrl-Z, all goes on as before.
-            here = Endpoint("the embedded grid", child.dial)
+            here = Endpoint("the embedded grid", lambda owner, _access: child.dial(owner))
             grid = Grid([here], client_id=client_id, cap=self._cap, embedded=True)
             try:
                 await grid.served(START_DEADLINE_S)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from functools import partial
 
+from msgspec import structs
+
 from wakugumi.adapters.http.upload import receive_pieces
 from wakugumi.adapters.lines.server import LineCall, LinePage, LineReply
-from wakugumi.core.ids import JobId, job_id_from_name
+from wakugumi.core.ids import ClientId, JobId, job_id_from_name
 from wakugumi.errors import Refused
-from wakugumi.roles.http.job_request import JobForm, request_of
+from wakugumi.roles.http.job_request import JobForm, check_sender, default_client, request_of
 from wakugumi.roles.http.zip_response import answer_of, raise_unless_answer
 from wakugumi.roles.node.node import Node, show_time
 from wakugumi.roles.runner.station import Finished
@@ -29,12 +31,14 @@ async def _answer(node: Node, call: LineCall) -> LineReply:
         job = job_id_from_name(call.line.job)
     except ValueError as error:
         raise Refused("bad-name", str(error)) from None
-    node.begin_answer()
+    form, sight = JobForm(client=ClientId(default_client(call.identity))), call.identity.sight()
+    check_sender(call.identity, form)
+    node.drain.begin()
     is_ours = True
     try:
-        early = await node.admit(job, call.line.size)
-        finished = early or await _join(node, call, job) or await _run(node, call, job)
-        result = node.result_of(job, finished)
+        early = await node.admit(job, call.line.size, sight)
+        finished = early or await _join(node, call, job) or await _run(node, call, job, form)
+        result = node.result_of(job, finished, sight)
         if result.status != OK:
             finished.close()
             raise_unless_answer(call.line.job, result)
@@ -70,17 +74,17 @@ async def _join(node: Node, call: LineCall, job: JobId) -> Finished | None:
     return await call.unless_gone(joined)
 
 
-async def _run(node: Node, call: LineCall, job: JobId) -> Finished:
+async def _run(node: Node, call: LineCall, job: JobId, form: JobForm) -> Finished:
     line = call.line
     async with node.receive_slot(line.size) as sender:
-        received = await receive_pieces(
-            call.pieces(),
-            line.size,
-            line.file_name,
-            node.folder,
-            bytes_max=node.input_bytes_max,
-            came=sender.came,
-        )
-    running = node.run(job, request_of(JobForm(), job, received), received)
-    del received
+        pieces, bytes_max = call.pieces(), node.input_bytes_max
+        received = await receive_pieces(pieces, line.size, line.file_name, node.spools, bytes_max, sender.came)
+    try:
+        await node.check_owner(job, call.identity.sight())
+    except Refused:
+        received.drop()
+        raise
+    request = structs.replace(request_of(form, job, received), archive_output=True)
+    running = node.run(job, request, received)
+    del request, received
     return await call.unless_gone(running)

@@ -11,22 +11,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from wakugumi.adapters.files import READ_FOLDER, Closing
 from wakugumi.adapters.http.page import HttpRefusal
 from wakugumi.adapters.http.upload import Received
+from wakugumi.adapters.spool import Spools
+from wakugumi.core.access.identity import Sight
+from wakugumi.core.connections.receive_slots import ReceiveSlots
 from wakugumi.core.ids import JobId
+from wakugumi.core.node.answer_drain import AnswerDrain
+from wakugumi.core.node.entrance import KnownJob, SlotsNow, check_owner, check_request, check_room, looks_for_result
 from wakugumi.errors import ConfigError, PeerError, Refused
-from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
-from wakugumi.limits.node import RECEIVE_BYTES_PER_S_MIN, RECEIVE_GRACE_S
+from wakugumi.limits.node import RECEIVE_BYTES_PER_S_MIN
 from wakugumi.roles.node.settings import NODE, NodeSettings
 from wakugumi.roles.runner.station import Finished, Station
-from wakugumi.wire.messages.job import OK, JobResult, read_ack, read_result
+from wakugumi.wire.messages.job import OK, JobRequest, JobResult, read_ack, read_result
 
 log = logging.getLogger("wakugumi.node")
 
@@ -38,27 +42,19 @@ _COME_AGAIN: Final = frozenset({"busy", "stopping"})
 class Sender:
     """A context while one input is received. Raises Refused (`too-slow`) if the sender loses its slot."""
 
-    __slots__ = ("_began_at", "_came", "_clock", "_others", "_timeout")
+    __slots__ = ("_slots", "_timeout")
 
-    def __init__(self, others: dict[Sender, None]) -> None:
-        self._others = others
+    def __init__(self, slots: ReceiveSlots[Sender], size: int | None) -> None:
+        """Raises Refused: busy."""
+        self._slots = slots
         self._timeout = asyncio.timeout(None)
-        self._clock = asyncio.get_running_loop().time
-        self._began_at = self._clock()
-        self._came = 0
-        others[self] = None
+        now = asyncio.get_running_loop().time()
+        loser = slots.take(self, size, now)
+        if loser is not None:
+            loser._timeout.reschedule(now)
 
     def came(self, size: int) -> None:
-        self._came += size
-
-    def rate(self) -> float:
-        """Bytes per second so far. A sender that has just begun counts as fast."""
-        age_s = self._clock() - self._began_at
-        return self._came / age_s if age_s > RECEIVE_GRACE_S else math.inf
-
-    def send_away(self) -> None:
-        self._others.pop(self, None)
-        self._timeout.reschedule(self._clock())
+        self._slots.came(self, size)
 
     async def __aenter__(self) -> Sender:
         await self._timeout.__aenter__()
@@ -67,7 +63,7 @@ class Sender:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._others.pop(self, None)
+        self._slots.free(self)
         try:
             await self._timeout.__aexit__(kind, error, trace)
         except TimeoutError:
@@ -81,77 +77,99 @@ class Node:
     def __init__(self, station: Station, settings: NodeSettings = NODE) -> None:
         """Raises ConfigError if the folder for inputs cannot be made."""
         self.station = station
-        self.receive_slots = settings.receive
+        self.receive_slots: ReceiveSlots[Sender] = ReceiveSlots(settings.receive)
         self.retry_after_s = settings.retry_after
         self.input_bytes_max = settings.input_bytes
-        self._large: dict[Sender, None] = {}
-        self._small: dict[Sender, None] = {}
-        """Inputs being received. Small ones have slots of their own: they take no time."""
-        self.receive_busy = 0
-        """Callers that were refused because too many inputs were being received."""
-        self.answering = 0
-        """Callers that wait for a job, or for the end of its answer."""
-        self._quiet = asyncio.Event()
-        self._quiet.set()
-        self.folder = emptied(Path(station.folder) / RECEIVING)
+        self.drain = AnswerDrain()
+        self._drained = asyncio.Event()
+        self.spools = Spools(emptied(Path(station.folder) / RECEIVING))
+        self._clients: dict[JobId, str] = {}
+        """Clients of jobs that callers wait for."""
 
-    async def admit(self, job: JobId, size: int | None, request: bytes = b"") -> Finished | None:
+    async def admit(
+        self, job: JobId, size: int | None, sight: Sight | None = None, request: bytes = b""
+    ) -> Finished | None:
         """Called before any input is read: returns the result, if it is known without the input. `size` is that of the
-        input, if declared; `request` the digest, if the sender gives it. Raises Refused: busy, stopping, conflict."""
-        station = self.station
-        if station.stopping:
-            raise self.come_again(Refused("stopping", "this node takes no more jobs"))
-        if station.is_running(job):
-            return None
-        is_full = station.free <= 0
-        # For a small input `run` finds out by itself; a request without input asks only for a known job (`node_job`).
-        if is_full or not size or size > INLINE_FILE_BYTES_MAX:
-            finished = await station.finished(job)
-            if finished is not None:
-                if read_ack(finished.payload).status == OK:
-                    return _checked(finished, request)
-                finished.close()
-        if is_full and not station.is_running(job):
-            station.counts.busy += 1
-            raise self.come_again(Refused("busy", f"all {station.limit} slots are taken"))
+        input, if declared; `request` the digest, if the sender gives it. Raises Refused: busy, stopping, denied,
+        conflict."""
+        await self.check_owner(job, sight)
+        try:
+            if looks_for_result(self._now(job, size), size):
+                finished = await self.station.finished(job)
+                if finished is not None:
+                    if read_ack(finished.payload).status == OK:
+                        return _checked(finished, request)
+                    finished.close()
+                check_room(self._now(job, size))
+        except Refused as error:
+            self.station.counts.busy += error.code == "busy"
+            raise self.come_again(error) from None
         return None
+
+    async def check_owner(self, job: JobId, sight: Sight | None) -> None:
+        """Raises Refused (`denied`) if the job is another client's."""
+        if sight is not None:
+            check_owner(sight, await self.known(job))
+
+    async def known(self, job: JobId) -> KnownJob | None:
+        """The job that runs here or is kept."""
+        if self.station.is_running(job) or job in self._clients:
+            return KnownJob(self._clients.get(job) or self.station.client_of(job) or "")
+        finished = await self.station.finished(job)
+        if finished is None:
+            return None
+        with finished:
+            try:
+                result = self.result_of(job, finished)
+            except Refused:
+                return KnownJob("", has_failed=True)
+            return KnownJob(result.client_id, result.status != OK)
+
+    def _now(self, job: JobId, size: int | None) -> SlotsNow:
+        station = self.station
+        can_receive = self.receive_slots.has_room(size, asyncio.get_running_loop().time())
+        return SlotsNow(station.stopping, station.is_running(job), station.free, station.limit, can_receive)
 
     @property
     def receiving(self) -> int:
         """Inputs that are being received."""
-        return len(self._large) + len(self._small)
+        return len(self.receive_slots)
 
     def receive_slot(self, size: int | None) -> Sender:
-        """A slot for an input of this size, if declared. If all slots are taken, the slowest sender below the least
-        rate loses its slot. Raises Refused: busy."""
-        is_small = size is not None and size <= INLINE_FILE_BYTES_MAX
-        senders = self._small if is_small else self._large
-        if len(senders) >= self.receive_slots:
-            slowest = min(senders, key=Sender.rate)
-            if slowest.rate() >= RECEIVE_BYTES_PER_S_MIN:
-                self.receive_busy += 1
-                raise self.come_again(Refused("busy", f"{len(senders)} inputs are on their way already"))
-            slowest.send_away()
-        return Sender(senders)
+        """A slot for an input of this size, if declared. Raises Refused: busy."""
+        try:
+            return Sender(self.receive_slots, size)
+        except Refused as error:
+            raise self.come_again(error) from None
 
-    async def run(self, job: JobId, payload: bytes, received: Received, request: bytes = b"") -> Finished:
+    async def run(self, job: JobId, wanted: JobRequest, received: Received, request: bytes = b"") -> Finished:
         """The result of the job. The received file is the station's from now on. If the sender gives the digest of its
         `request`, the result must be of that request. Raises Refused."""
         bring = None if received.path is None else {received.file_name: received.path}
-        running = self.station.run(job, payload, bring, slots=1)
-        del payload, received  # They would be held for as long as the job runs.
+        running = self.station.run(job, wanted, bring, slots=1)
+        self._clients.setdefault(job, wanted.client_id)
+        del wanted, received  # They would be held for as long as the job runs.
         try:
             return _checked(await running, request)
         except Refused as error:
             raise self.come_again(error) from None
+        finally:
+            self._clients.pop(job, None)
 
-    def result_of(self, job: JobId, finished: Finished) -> JobResult:
-        """The result as written by the worker. Raises Refused, and closes it, if it cannot be read."""
+    def result_of(self, job: JobId, finished: Finished, sight: Sight | None = None) -> JobResult:
+        """The result as written by the worker. Raises Refused, and closes it, if it cannot be read, or if it is another
+        client's: the leader of this machine may have assigned that job while the sender waited."""
         try:
-            return read_result(job, finished.payload)
+            result = read_result(job, finished.payload)
+            if sight is not None:
+                check_owner(sight, KnownJob(result.client_id))
+        except Refused:
+            finished.close()
+            raise
         except PeerError as error:
             finished.close()
             raise Refused("bad-result", str(error)) from None
+        return result
 
     def come_again(self, error: Refused) -> Refused:
         """The refusal with `Retry-After`, if a retry may help."""
@@ -161,25 +179,42 @@ class Node:
 
     # Callers that wait for an answer, so that none is cut off by the end.
 
-    def begin_answer(self) -> None:
-        self.answering += 1
-        self._quiet.clear()
+    @property
+    def answering(self) -> int:
+        return self.drain.answering
 
     def end_answer(self) -> None:
-        self.answering -= 1
-        if not self.answering:
-            self._quiet.set()
+        self.drain.end()
+        self._look_at_drain()
+
+    def hurry(self) -> None:
+        """No further answer is waited for."""
+        self.drain.hurry()
+        self._look_at_drain()
 
     async def all_answered(self) -> None:
-        await self._quiet.wait()
+        """Call it when the node takes no more requests."""
+        loop = asyncio.get_running_loop()
+        self.drain.stop(loop.time())
+        assert self.drain.due_at is not None
+        timer = loop.call_at(self.drain.due_at, self._drained.set)
+        self._look_at_drain()
+        await self._drained.wait()
+        timer.cancel()
+
+    def _look_at_drain(self) -> None:
+        if self.drain.is_over(asyncio.get_running_loop().time()):
+            self._drained.set()
 
 
 def _checked(finished: Finished, request: bytes) -> Finished:
     """Raises Refused, and closes the result, if it is of another request (SPEC L6)."""
-    if request and finished.request and request != finished.request:
+    since = "" if finished.kept_at is None else show_time(finished.kept_at)
+    try:
+        check_request(request, finished.request, since)
+    except Refused:
         finished.close()
-        since = "" if finished.kept_at is None else f" since {show_time(finished.kept_at)}"
-        raise Refused("conflict", f"this node has the result of another request under this id{since}")
+        raise
     return finished
 
 
@@ -192,12 +227,9 @@ def emptied(folder: Path) -> Path:
     """The folder for inputs, without files of an earlier life. Raises ConfigError."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)  # no link to elsewhere
-        try:
+        with Closing(os.open(folder, READ_FOLDER)) as opened:  # No link to elsewhere.
             for name in os.listdir(opened):
                 os.unlink(name, dir_fd=opened)
-        finally:
-            os.close(opened)
     except OSError as error:
         raise ConfigError(
             f"inputs cannot be received in {folder}: {error.strerror}", "choose another folder with --jobs"

@@ -1,29 +1,24 @@
 """Where is a node reached, and in which language? HTTP on one port and lines on another, or both on one.
 
-A port is TLS or plain; the look at the first bytes comes after decryption.
+A port takes TLS and plain; the look at the first bytes comes after decryption.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from wakugumi.adapters.http.page import PageRoute
-from wakugumi.adapters.lines.server import LineListener, LineServer, listen_lines
-from wakugumi.adapters.loop.tasks import Tasks
+from wakugumi.adapters.lines.server import LineServer, listen_lines
 from wakugumi.adapters.machine.open_files import connections_max
 from wakugumi.adapters.net.address import Address
+from wakugumi.adapters.net.handshake import Entrance
 from wakugumi.adapters.port.port import HttpListener, listen_http
 from wakugumi.errors import ConfigError
-from wakugumi.limits.wire import DRAIN_DEADLINE_S
+from wakugumi.roles.access.guard import AccessGuard
 from wakugumi.roles.node.lines import line_page
 from wakugumi.roles.node.node import Node
-
-if TYPE_CHECKING:
-    from wakugumi.adapters.net.tls import TlsContext
-
 
 _PARTS: Final = 3
 """HTTP connections, line connections and programs: each with a third of the files that may be open."""
@@ -35,8 +30,7 @@ class NodePorts:
     def __init__(self, node: Node, scheme: str) -> None:
         self._node = node
         self._scheme = scheme
-        self._open: list[HttpListener | LineListener] = []
-        self._hurry = asyncio.Event()
+        self._open: list[HttpListener | Entrance] = []
         self.http: Address | None = None
         self.lines: Address | None = None
 
@@ -47,24 +41,18 @@ class NodePorts:
             told.append(f"lines={self.lines}")
         return " ".join(told)
 
-    def add(self, listener: HttpListener | LineListener) -> None:
+    def add(self, listener: HttpListener | Entrance) -> None:
         self._open.append(listener)
 
     def hurry(self) -> None:
         """`close` does not wait for answers any more."""
-        self._hurry.set()
+        self._node.hurry()
 
     async def close(self) -> None:
-        """Takes no new connections; running answers have DRAIN_DEADLINE_S, unless `hurry` is called."""
+        """Takes no new connections; running answers have their time, unless `hurry` is called."""
         for listener in self._open:
             listener.stop()
-        tasks = Tasks()
-        waits = [
-            tasks.start(self._node.all_answered(), name="the last answers"),
-            tasks.start(self._hurry.wait(), name="somebody in a hurry"),
-        ]
-        await asyncio.wait(waits, timeout=DRAIN_DEADLINE_S, return_when=asyncio.FIRST_COMPLETED)
-        await tasks.close()
+        await self._node.all_answered()
         for listener in self._open:
             await listener.close()
 
@@ -73,29 +61,30 @@ async def listen(
     node: Node,
     http: Address | None,
     lines: Address | None,
-    tls: TlsContext | None = None,
+    guard: AccessGuard | None = None,
     *,
     names: Iterable[str] = (),
     one_port: bool = False,
 ) -> NodePorts:
-    """Opens the ports. With `one_port` the port of HTTP speaks lines too. Raises ConfigError if a port cannot be
-    opened."""
-    ports = NodePorts(node, "http" if tls is None else "https")
+    """Opens the ports. `guard`: by default of this user alone. With `one_port` the port of HTTP speaks lines too.
+    Raises ConfigError if a port cannot be opened."""
+    guard = guard or AccessGuard()
+    ports = NodePorts(node, "http" if guard.tls() is None else "https")
     each_max = connections_max(_PARTS)
-    by_line = None if lines is None else LineServer(line_page(node), connections_max=each_max)
+    by_line = None if lines is None else LineServer(line_page(node), guard, connections_max=each_max)
     try:
         if http is not None:
-            routes = [partial(_pages, node)]
+            routes = [partial(_pages, node, guard)]
             both = by_line if one_port else None
             listener = await listen_http(
-                http.host, http.port, routes, names=names, tls=tls, lines=both, connections_max=each_max
+                http.host, http.port, routes, guard, names=names, tls=guard.tls, lines=both, connections_max=each_max
             )
             ports.add(listener)
             ports.http = Address(http.host, listener.port)
             if both is not None:
                 ports.lines = ports.http
         if lines is not None and by_line is not None and ports.lines is None:
-            line_listener = await listen_lines(lines.host, lines.port, by_line, tls)
+            line_listener = await listen_lines(lines.host, lines.port, by_line, guard.tls)
             ports.add(line_listener)
             ports.lines = Address(lines.host, line_listener.port)
     except ConfigError:
@@ -104,8 +93,8 @@ async def listen(
     return ports
 
 
-def _pages(node: Node) -> Sequence[PageRoute]:
+def _pages(node: Node, guard: AccessGuard) -> Sequence[PageRoute]:
     """Called at the first byte of HTTP: the needed modules are imported then."""
     from wakugumi.roles.node.pages import node_pages
 
-    return node_pages(node)
+    return node_pages(node, guard)

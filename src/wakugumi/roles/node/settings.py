@@ -9,7 +9,17 @@ from wakugumi.core.setting import Setting, read_bytes
 from wakugumi.limits.node import NODE_INPUT_BYTES_MAX, NODE_INTERRUPTED_S, NODE_KEEP_S, RECEIVE_SLOTS, RUN_RETRY_AFTER_S
 from wakugumi.limits.wire import CONNECTIONS_MAX
 from wakugumi.roles.runner.settings import RunnerSettings
-from wakugumi.roles.settings import HOST, AllowOpen, Host, read_address
+from wakugumi.roles.settings import (
+    HOST,
+    AllowOpen,
+    ClientCa,
+    Host,
+    Local,
+    LocalGroup,
+    TlsCert,
+    TlsKey,
+    read_address,
+)
 
 
 class NodeSettings(RunnerSettings, frozen=True, kw_only=True):
@@ -59,11 +69,11 @@ class NodeSettings(RunnerSettings, frozen=True, kw_only=True):
         float,
         Setting("Hours to keep files of interrupted jobs.", key="interrupted-hours", least=0, most=87_600, per=3_600),
     ] = NODE_INTERRUPTED_S
-    tls_cert: Annotated[str, Setting("PEM file with the node's certificate: both ports speak TLS.")] = ""
-    tls_key: Annotated[str, Setting("PEM file with the key of that certificate.")] = ""
-    client_ca: Annotated[
-        str, Setting("PEM file with authorities: only callers with a certificate signed by one of them are served.")
-    ] = ""
+    tls_cert: TlsCert = ""
+    tls_key: TlsKey = ""
+    client_ca: ClientCa = ""
+    local: Local = "admin"
+    local_group: LocalGroup = ""
     host: Host = HOST
     allow_open: AllowOpen = False
 

@@ -21,6 +21,7 @@ from wakugumi.core.runner.finished import FOUND_MAX, age_found_s
 from wakugumi.errors import PeerError, Refused
 from wakugumi.limits.runner import DONE_TTL_S, KEPT_JOBS_MAX
 from wakugumi.roles.runner.make_result import too_big
+from wakugumi.wire.messages.envelope import json_of
 from wakugumi.wire.messages.job import read_result
 from wakugumi.wire.messages.payload import encode
 
@@ -176,7 +177,7 @@ class KeptJobs:
 
 def _names_parts(payload: bytes) -> bool:
     """Whether a result names files by hash, in our own encoding; a text would have escaped quotes."""
-    return b'Blob":{"Sha256":' in payload
+    return b'Blob":{"Sha256":' in json_of(payload)
 
 
 def _remove_all(path: str) -> None:

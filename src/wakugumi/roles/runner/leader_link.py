@@ -14,21 +14,23 @@ import logging
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
 
+from wakugumi.adapters.access.dialled import AccessSources, url_of
 from wakugumi.adapters.machine.cpu_use import busy_share
 from wakugumi.adapters.net.address import Address
 from wakugumi.adapters.net.connect import dial
 from wakugumi.adapters.net.link import Link
-from wakugumi.core.backoff import next_redial_s, with_jitter
+from wakugumi.adapters.zip.take_output import result_for_frames
+from wakugumi.core.connections.redial import Redial
 from wakugumi.core.ids import JobId, show_job_id
 from wakugumi.core.runner import events as ev
 from wakugumi.core.runner.events import SlotsEvent
-from wakugumi.errors import Lost, PeerError
-from wakugumi.limits.client import RECONNECT_MAX_S, WORKER_RECONNECT_FIRST_S
+from wakugumi.core.runner.programs.separation import UNJUDGED, Separation
+from wakugumi.errors import ConfigError, Lost, PeerError
 from wakugumi.limits.wire import CLOSE_DEADLINE_S
 from wakugumi.roles.runner.files.inputs import InputSupply
 from wakugumi.roles.runner.files.send_results import ResultUploads
@@ -38,8 +40,19 @@ from wakugumi.wire import frame as fr
 from wakugumi.wire.frame import Frame
 from wakugumi.wire.messages.control import Holding, Load, Rest
 from wakugumi.wire.messages.hello import BLOBS, RESTS, ZSTD, read_welcome
-from wakugumi.wire.messages.job import FAILED, JobResult, read_missing, read_slots, unpack_ids, write_credit
+from wakugumi.wire.messages.job import (
+    FAILED,
+    JobResult,
+    read_missing,
+    read_refusal,
+    read_slots,
+    unpack_ids,
+    write_credit,
+)
 from wakugumi.wire.messages.payload import encode
+
+if TYPE_CHECKING:
+    from wakugumi.adapters.access.entry import AccessEntry
 
 log = logging.getLogger("wakugumi.worker")
 
@@ -50,14 +63,26 @@ class LeaderLink:
     def __init__(
         self,
         leader: Address | Dial,
-        hello: bytes,
+        hello: Callable[[str], bytes],
         runner: Runner,
         supply: InputSupply,
         post: Callable[[SlotsEvent], None],
+        sources: AccessSources | None = None,
+        where_rules: Separation = UNJUDGED,
     ) -> None:
-        self._dial: Dial = partial(dial, leader) if isinstance(leader, Address) else leader
+        """`hello` makes a hello with the text of a key; `sources` have the key and its grid's authority; `where_rules`
+        is the separation from programs where keys have rules."""
+        self._where_rules = where_rules
+        self.barred: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Fails with ConfigError if this machine may not serve its leader as it was started."""
+        self._leader = leader
+        self._sources = sources or AccessSources()
         self._leader_url = f"http://{leader}" if isinstance(leader, Address) else ""
-        self._hello = hello
+        self._make_hello = hello
+        self._key = ""
+        """Text of the key for the connection that is being made."""
+        self._secured = False
+        """That connection is one to a leader that proves who it is."""
         self._runner = runner
         self._post = post
         self._link: Link | None = None
@@ -85,6 +110,7 @@ class LeaderLink:
             fr.CACHE_PUT: supply.on_cache_put,
             fr.CACHE_DROP: supply.on_cache_drop,
             fr.SOURCE: supply.on_source,
+            fr.REFUSAL: self._refused,
         }
         self.act: dict[type[object], Callable[[Any], None]] = {
             ev.SendAck: self._send_ack,
@@ -108,29 +134,40 @@ class LeaderLink:
     async def stay_linked(self) -> None:
         """Connect and reconnect, with growing pauses while no leader serves this machine."""
         clock = asyncio.get_running_loop().time
-        pause_s = WORKER_RECONNECT_FIRST_S
-        lost_at = clock()
+        redial = Redial(clock())
         logged = ("", 0.0)
         while True:
-            began_at = clock()
+            redial.begin(clock())
             try:
-                await self._dial(self)
-            except Lost as error:
+                await self._connect()
+            except (Lost, ConfigError) as error:
                 self._why_lost = str(error)
                 self._hang_up_quietly()
             await self._unlinked.wait()
-            if self._served or clock() - began_at > RECONNECT_MAX_S:
-                self._served = False
-                pause_s = WORKER_RECONNECT_FIRST_S
-                lost_at = clock()
-            wait_s = with_jitter(pause_s, random.random())
-            reason = self._why_lost or "it hung up", pause_s
+            wait_s = redial.pause(clock(), random.random(), served=self._served)
+            self._served = False
+            reason = self._why_lost or "it hung up", redial.base_s
             level = logging.DEBUG if reason == logged else logging.WARNING  # A repeated reason is no news.
             log.log(level, "no leader: %s; retry_s=%.1f", reason[0], wait_s)
             logged = reason
             self._why_lost = ""
             await asyncio.sleep(wait_s)
-            pause_s = next_redial_s(pause_s, clock() - lost_at)
+
+    def in_file(self) -> AccessEntry | None:
+        """The leader's entry in the access file. Raises ConfigError."""
+        return self._sources.in_file(self._leader) if isinstance(self._leader, Address) else None
+
+    async def _connect(self) -> None:
+        """Raises Lost, or ConfigError for an access file that cannot be used."""
+        leader = self._leader
+        if not isinstance(leader, Address):
+            await leader(self)
+            return
+        access = await self._sources.entry(leader)
+        self._secured = access is not None
+        self._key = "" if access is None or access.key is None else access.key.text
+        self._leader_url = url_of(leader, access)
+        await dial(leader, self, access)
 
     async def close(self) -> None:
         """Flush queued frames if the leader reads them, then disconnect."""
@@ -153,17 +190,21 @@ class LeaderLink:
         self._ignored.clear()
         self._withheld = {} if self._has_met_blobs else None
         log.info("connected to the leader worker=%s peer=%s", UUID(bytes_le=self._runner.worker_id), link.peer)
-        link.greet(self._hello)
-        self._post(ev.Opened())
+        link.greet(self._make_hello(self._key))
+        self._post(ev.Opened(self._secured))
 
-    def on_frame(self, link: Link, frame: Frame) -> None:
+    def on_frame(self, _link: Link, frame: Frame) -> None:
         handler = self._on.get(frame.type)
         if handler is not None:
             handler(frame)
-        elif frame.type not in self._ignored:
+        else:
+            self._ignore(frame)
+
+    def _ignore(self, frame: Frame) -> None:
+        if frame.type not in self._ignored and self._link is not None:
             self._ignored.add(frame.type)
             name = fr.NAMES.get(frame.type, "unknown")
-            log.warning("frame ignored peer=%s type=%d name=%s", link.peer, frame.type, name)
+            log.warning("frame ignored peer=%s type=%d name=%s", self._link.peer, frame.type, name)
 
     def on_alive(self, _link: Link) -> None:
         self._post(ev.LeaderAlive())
@@ -201,6 +242,15 @@ class LeaderLink:
         self.deliveries.settled(jobs)
         self._post(ev.Cancelled(jobs))
 
+    def _refused(self, frame: Frame) -> None:
+        """The leader does not let this worker in. A refusal of anything else is none that a worker asked for."""
+        if frame.corr_id != fr.NO_ID:
+            self._ignore(frame)
+            return
+        self._why_lost = f"it refuses this worker: {read_refusal(frame.payload).message}"
+        if self._link is not None:
+            self._link.close()
+
     def _missing(self, frame: Frame) -> None:
         self.deliveries.missing(JobId(frame.corr_id), read_missing(frame.payload))
         self._post(ev.LeaderAlive())
@@ -216,6 +266,10 @@ class LeaderLink:
 
     def _welcome(self, frame: Frame) -> None:
         welcome = read_welcome(frame.payload)
+        if welcome.keys_have_rules and self._where_rules.refused:
+            if not self.barred.done():
+                self.barred.set_exception(ConfigError(self._where_rules.refused, self._where_rules.hint))
+            return
         self._served = True
         self._withheld = None  # Holding lists them, and the leader fetches the ones that it waits for.
         if self._link is not None:
@@ -236,10 +290,10 @@ class LeaderLink:
                 self._withheld[job] = payload, request
                 return
             payload = short
-        self.send(fr.encode(fr.ACK_JOB, request or fr.NO_ID, job, "", payload))
+        self.send(fr.encode(fr.ACK_JOB, request or fr.NO_ID, job, "", result_for_frames(job, payload)))
 
     def _not_delivered(self, job: JobId, code: str, text: str) -> None:
-        if not self._runner.runs(job):  # A new run of the job will have another result.
+        if self._runner.client_of(job) is None:  # A new run of the job will have another result.
             self._runner.kept.unmark(job)
             self._send_failure(ev.SendFailure(job, code, text))
 

@@ -16,7 +16,7 @@ from wakugumi.adapters.jobdir.directory import JobDir
 from wakugumi.adapters.jobdir.large_parts import STDERR, STDOUT
 from wakugumi.adapters.programs.output_files import Capture
 from wakugumi.adapters.programs.processes import RunningProgram
-from wakugumi.adapters.zip.write_memory import TooBig
+from wakugumi.adapters.zip.write import TooBig
 from wakugumi.limits.runner import RESULT_BYTES_MAX
 from wakugumi.limits.units import KIB
 from wakugumi.limits.wire import PAYLOAD_BYTES_MAX
@@ -28,8 +28,8 @@ TAIL_BYTES: Final = 64 * KIB
 """Length of stdout and stderr in a result that cannot hold all of them: their end, where errors are."""
 _TEXTS_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - KIB
 """Most bytes of the encoded result without its archive; the rest is for the hashes of large parts."""
-_UNPACKED_BYTES: Final = 40
-"""Bytes that the encoded size of the unpacked archive takes."""
+_UNPACKED_BYTES: Final = 64
+"""Bytes that the encoded facts about the archive take: its unpacked size, and whether it has the output."""
 
 
 class MadeResult(NamedTuple):
@@ -54,6 +54,7 @@ def conclude(
     worker: str,
     kept_s: float,
     go_on: Callable[[], None] = lambda: None,
+    write: Callable[[JobResult], bytes] = encode,
     *,
     however_large: bool = True,
 ) -> MadeResult:
@@ -61,7 +62,7 @@ def conclude(
     unless `however_large`; TooBig changes nothing.
 
     The directory was reopened, and the capture measured. While much is packed, `go_on` is called repeatedly; an
-    exception of it ends the packing.
+    exception of it ends the packing. `write` encodes the result as its receiver takes it.
     """
     reason = child.reason or ("exit" if child.exit_code else "")
     note = _note(child)
@@ -78,13 +79,16 @@ def conclude(
     )
     if reason == "output-limit":
         result = _with_texts(bare, child.capture, note, TAIL_BYTES, TAIL_BYTES)
-        return MadeResult(directory.seal(result, encode(result), None), False, reason, _ran_s(child))
+        return MadeResult(write(directory.seal(result, encode(result), None)), False, reason, _ran_s(child))
     result, payload, large = _texts_that_fit(bare, child.capture, note)
     # In JSON an archive is base64: four characters for three bytes.
     room = ((_TEXTS_BYTES_MAX if large else PAYLOAD_BYTES_MAX) - len(payload) - _UNPACKED_BYTES) // 4 * 3
     archive: bytes | BlobRef | None
+    texts = _output_of(result) if request.archive_output and not large else {}
     try:
-        archive = directory.pack(room)
+        archive = directory.pack(room, texts)
+        if texts and archive is not None:  # Texts alone are in the result: an archive would be one more file on disk.
+            result = msgspec.structs.replace(result, archive_output=True)
     except TooBig:
         if not however_large and directory.is_large():
             raise
@@ -95,11 +99,10 @@ def conclude(
         except TooBig:
             kept = _kept(bare, child.capture, note, directory, worker, kept_s)
             return kept._replace(ran_s=_ran_s(child))
-    if archive is not None:
+    if directory.unpacked_bytes is not None:
         result = msgspec.structs.replace(result, unpacked_bytes=directory.unpacked_bytes)
-    if large or isinstance(archive, BlobRef):
-        return MadeResult(directory.seal_large(result, archive, large), not reason, reason, _ran_s(child))
-    return MadeResult(directory.seal(result, payload, archive), not reason, reason, _ran_s(child))
+    result = directory.seal(result, payload, archive, large)
+    return MadeResult(write(result), not reason, reason, _ran_s(child))
 
 
 def too_big(result: JobResult, where: str, kept_s: float) -> JobResult:
@@ -143,6 +146,13 @@ def refuse(
         not_begun=True if child is None and code in NOT_BEGUN else msgspec.UNSET,
     )
     return MadeResult(encode(result), False, code, _ran_s(child), text if sick else "")
+
+
+def _output_of(result: JobResult) -> dict[str, bytes]:
+    """Texts for the archive; none if they are long, because the result has them as well."""
+    if len(result.stdout) + len(result.stderr) > TAIL_BYTES:
+        return {}
+    return {"stdout.txt": result.stdout.encode(errors="replace"), "stderr.txt": result.stderr.encode(errors="replace")}
 
 
 def _ran_s(child: RunningProgram | None) -> float:

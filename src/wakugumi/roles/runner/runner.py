@@ -2,9 +2,8 @@
 
     start ─► directory, inputs ─► program ─► archive, `.done` ─► on_end(id, result)
 
-Every failure becomes a FAILED result with a code of the error table and a text in its stderr, never an exception. All
-calls are made in the loop's thread. Work of more than a millisecond goes to a thread, so that no connection waits for a
-disk.
+Every failure becomes a FAILED result with a code and a text in its stderr, never an exception. All calls are made in
+the loop's thread. Work of more than a millisecond goes to a thread, so that no connection waits for a disk.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -25,9 +24,9 @@ from wakugumi.adapters.machine.cpu_use import OthersCpu
 from wakugumi.adapters.programs.marks import Mark, end_marked
 from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.adapters.programs.processes import Processes, RunningProgram
-from wakugumi.adapters.programs.resource_limits import JobBounds
+from wakugumi.adapters.programs.resource_limits import JobBounds, bounds_of
 from wakugumi.adapters.programs.run_as import check_reach, check_way
-from wakugumi.adapters.zip.write_memory import TooBig
+from wakugumi.adapters.zip.write import TooBig
 from wakugumi.core.environment import check_settable
 from wakugumi.core.ids import JobId, show_job_id
 from wakugumi.core.runner.counts import RunCounts
@@ -44,18 +43,22 @@ from wakugumi.roles.runner.kept_jobs import KeptJobs
 from wakugumi.roles.runner.machine_probe import PROBE, MachineProbe
 from wakugumi.roles.runner.make_result import MadeResult, conclude, refuse
 from wakugumi.roles.runner.settings import RunnerSettings
-from wakugumi.wire.messages.job import JobRequest, read_request
+from wakugumi.wire.messages.job import JobRequest, JobResult, read_request, write_result
+from wakugumi.wire.messages.payload import encode
 from wakugumi.wire.request_digest import request_digest
 
 T = TypeVar("T")
 
 log = logging.getLogger("wakugumi.runner")
 
+JobTicket: TypeAlias = bytes | JobRequest
+"""A request as `slots` hands it back: the payload of a frame, or the request of a caller of this machine."""
+
 
 class Run:
     """One job in progress; parts that it does not have yet are None."""
 
-    __slots__ = ("child", "digest", "directory", "inputs", "job_id", "kill_code", "name", "request", "uploads")
+    __slots__ = "child", "digest", "directory", "inputs", "job_id", "kill_code", "name", "request", "uploads", "write"
 
     def __init__(self, job_id: JobId, uploads: UploadedInputs | None) -> None:
         self.job_id = job_id
@@ -69,6 +72,8 @@ class Run:
         """Inputs on loan from the supply."""
         self.uploads = uploads
         """Inputs uploaded as files of this disk, which belong to the job."""
+        self.write: Callable[[JobResult], bytes] = encode
+        """Encodes the result: as JSON for the leader, in an envelope for callers of this machine."""
         self.kill_code = ""
         """Code of the result if the job was killed."""
 
@@ -158,10 +163,10 @@ class Runner:
         """Folder of the job directories: inside the configured one, if another worker uses that."""
         return self._folder.path
 
-    def runs(self, job_id: JobId) -> bool:
-        return job_id in self._runs
+    def client_of(self, job_id: JobId) -> str | None:
+        return run.request.client_id if (run := self._runs.get(job_id)) is not None else None
 
-    def start(self, job_id: JobId, payload: bytes, uploads: UploadedInputs | None = None) -> None:
+    def start(self, job_id: JobId, ticket: JobTicket, uploads: UploadedInputs | None = None) -> None:
         """Run a job. `on_end` is called later, never from inside this call. Files of an earlier run are removed.
 
         `uploads`: inputs that the request names without content; they belong to the runner from now on.
@@ -174,7 +179,7 @@ class Runner:
         self.counts.started += 1
         run = self._runs[job_id] = Run(job_id, uploads)
         self._by_name[run.name] = run
-        self._try(run, self._prepare, payload)
+        self._try(run, self._prepare, ticket)
 
     def kill(self, job_id: JobId, code: str = "cancelled") -> None:
         """End a job with a FAILED result of this code. A job that has just ended keeps its own result."""
@@ -216,16 +221,17 @@ class Runner:
 
     # From the request to the program.
 
-    def _prepare(self, run: Run, payload: bytes) -> None:
-        request = read_request(payload)
+    def _prepare(self, run: Run, ticket: JobTicket) -> None:
+        request = read_request(ticket) if isinstance(ticket, bytes) else ticket
+        run.write = write_result if request is ticket else encode
         run.request = request if request.job_id else msgspec.structs.replace(request, job_id=run.name)
-        if len(payload) <= SMALL_BYTES:
+        if sum([len(file.content or b"") for file in request.files]) <= SMALL_BYTES:
             run.digest = request_digest(request)
         check_request(request)
         if request.env:
             check_settable(request.env, self._settings.rules.env)
         program = self._programs.resolve(request.exec_name)
-        bounds = JobBounds(request.limits) if request.limits is not None else None
+        bounds = bounds_of(request.limits, self._settings.rules.limits)
         self.machine.check_disk()
 
         def equip(inputs: JobInputs | Refused | None) -> None:
@@ -235,11 +241,10 @@ class Runner:
             if not self._closed:
                 self._equip(run, program, bounds)
 
-        absent = next((file for file in request.files if file.content is None), None)
         files = request.files
-        if absent is not None and run.uploads is not None:
+        if run.uploads is not None:
             files = [file for file in files if file.name not in run.uploads.files]
-            absent = next((file for file in files if file.content is None), None)
+        absent = next((file for file in files if file.content is None), None)
         if absent is None:
             equip(None)
             return
@@ -330,9 +335,8 @@ class Runner:
                 raise Refused(run.kill_code or "worker-error", _why_killed(run.kill_code or "the worker stops"))
 
         def ended(*, however_large: bool = True) -> MadeResult:
-            kept_s = self._settings.done_ttl_s
-            request, worker = run.request, self._worker_name
-            return conclude(request, child, directory, worker, kept_s, go_on, however_large=however_large)
+            name, kept_s = self._worker_name, self._settings.done_ttl_s
+            return conclude(run.request, child, directory, name, kept_s, go_on, run.write, however_large=however_large)
 
         def ended_unless_large() -> MadeResult | None:
             try:
@@ -346,8 +350,7 @@ class Runner:
             else:
                 self._finish(run, end)
 
-        little = child.capture.out_bytes + child.capture.err_bytes <= SMALL_BYTES
-        if directory.reopen() and little:
+        if directory.reopen() and child.capture.out_bytes + child.capture.err_bytes <= SMALL_BYTES:
             self._finish(run, ended())
         else:
             self._in_thread(run, ended_unless_large, finish)

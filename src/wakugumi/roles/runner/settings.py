@@ -15,6 +15,7 @@ from wakugumi.adapters.machine.usable_cpus import usable_cpus
 from wakugumi.adapters.net.address import Address, parse_address
 from wakugumi.adapters.net.link import Link, LinkOwner
 from wakugumi.adapters.programs.program_rules import RULES, ProgramRules
+from wakugumi.core.runner.programs.separation import UNJUDGED, Separation
 from wakugumi.core.setting import Setting, read_bytes
 from wakugumi.limits.runner import (
     CPU_CAP,
@@ -27,7 +28,7 @@ from wakugumi.limits.runner import (
     OUTPUT_BYTES_MAX,
 )
 from wakugumi.limits.scheduling import CREDIT_MAX
-from wakugumi.roles.settings import read_absolute, read_address, read_path
+from wakugumi.roles.settings import AccessPath, read_absolute, read_address, read_path
 
 Dial: TypeAlias = Callable[[LinkOwner], Awaitable[Link]]
 """Connects for this owner. Raises Lost if a retry may succeed."""
@@ -84,6 +85,8 @@ class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
         Setting("Send results to a leader that stays silent on connecting, as leaders of the first version do."),
     ] = False
 
+    access: AccessPath = None
+
     leader: Address | Dial | None = None
     """The leader to connect to."""
     patterns: str = ""
@@ -93,6 +96,8 @@ class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
     advertise: Address | None = None
     rules: ProgramRules = RULES
     """Rights, variables and user of the programs."""
+    where_rules: Separation = UNJUDGED
+    """How far programs are apart, judged as where keys have rules: a leader may turn out to have such keys."""
     rests: bool = True
     """Take no jobs while the machine is out of order; otherwise jobs are taken, and fail."""
     done_ttl_s: float = DONE_TTL_S

@@ -20,6 +20,9 @@ from types import TracebackType
 from typing import Any
 from uuid import UUID
 
+from msgspec import structs
+
+from wakugumi.adapters.access.dialled import AccessSources
 from wakugumi.adapters.blobs.worker_cache import CacheFolder
 from wakugumi.adapters.loop.drive import Drive
 from wakugumi.adapters.loop.tasks import Tasks
@@ -42,13 +45,13 @@ from wakugumi.roles.runner.files.serve import Serving, serve, where_to_serve
 from wakugumi.roles.runner.files.uploaded_inputs import UploadedInputs
 from wakugumi.roles.runner.leader_link import LeaderLink
 from wakugumi.roles.runner.make_result import MadeResult
-from wakugumi.roles.runner.runner import Runner
+from wakugumi.roles.runner.runner import JobTicket, Runner
 from wakugumi.roles.runner.settings import RunnerSettings
 from wakugumi.wire import frame as fr
 from wakugumi.wire.messages.hello import WANTS_WORKER, HelloWorker
-from wakugumi.wire.messages.job import OK, read_ack, read_slots
+from wakugumi.wire.messages.job import OK, JobRequest, read_ack
 from wakugumi.wire.messages.payload import encode
-from wakugumi.wire.request_digest import payload_digest
+from wakugumi.wire.request_digest import payload_digest, request_digest
 
 log = logging.getLogger("wakugumi.worker")
 
@@ -113,7 +116,7 @@ class Station:
         self._stopped = asyncio.Event()
         self._waiting: dict[JobId, dict[asyncio.Future[ev.AnswerCaller], None]] = {}
         """Waiting callers of this machine, by job."""
-        self._uploads: dict[JobId, tuple[bytes, UploadedInputs]] = {}
+        self._uploads: dict[JobId, tuple[JobRequest, UploadedInputs]] = {}
         """Uploaded inputs of jobs that have not started yet, with the request that they belong to."""
         self._reading: dict[JobId, int] = {}
         """Number of open results by job."""
@@ -124,7 +127,7 @@ class Station:
             float("inf") if settings.cpu_cap is None else settings.cpu_cap,
             settings.done_ttl_s,
             rests=settings.rests,
-            digest=payload_digest,
+            digest=_digest_of,
             old_leader=settings.old_leader,
         )
         self._drive: Drive[SlotsEvent, None, SlotsDo] = Drive(self._slots, self._perform, name="worker")
@@ -153,9 +156,14 @@ class Station:
         }
         if leader is not None and self.supply is not None:
             unnamed = programs.default is not None
-            hello = HelloWorker(settings.name, list(WANTS_WORKER), settings.slots, unnamed, rules.runs_as_root)
-            frame = fr.encode(fr.HELLO_WORKER, self.worker_id, subject=settings.patterns, payload=encode(hello))
-            self.link = LeaderLink(leader, frame, self._runner, self.supply, self._post)
+            plain = HelloWorker(settings.name, list(WANTS_WORKER), settings.slots, unnamed, rules.runs_as_root)
+
+            def hello(key: str) -> bytes:
+                payload = encode(structs.replace(plain, key=key))
+                return fr.encode(fr.HELLO_WORKER, self.worker_id, subject=settings.patterns, payload=payload)
+
+            sources = AccessSources(settings.access)
+            self.link = LeaderLink(leader, hello, self._runner, self.supply, self._post, sources, settings.where_rules)
             self._act |= self.link.act
         # Before any caller can start a job: unfinished jobs on disk count as interrupted.
         self._post(ev.Recovered(self._runner.kept.finished_before()))
@@ -192,8 +200,12 @@ class Station:
         """Whether the job runs or is about to."""
         return self._slots.has(job)
 
+    def client_of(self, job: JobId) -> str | None:
+        """Client of a job whose program has been started; None if there is none."""
+        return self._runner.client_of(job)
+
     async def run(
-        self, job: JobId, payload: bytes, bring: Mapping[str, Path] | None = None, slots: int | None = None
+        self, job: JobId, request: JobRequest, bring: Mapping[str, Path] | None = None, slots: int | None = None
     ) -> Finished:
         """The result of a job: the kept one if it is OK, else of the run in progress, or of a new run.
 
@@ -207,13 +219,13 @@ class Station:
             if job in self._reading and not self._slots.has(job):
                 return self._read_again(job)
             if bring and job not in self._waiting and not self._slots.has(job):
-                self._uploads[job] = payload, UploadedInputs(bring)
+                self._uploads[job] = request, UploadedInputs(bring)
                 bring = None
         finally:
             if bring:
                 self._runner.discard(UploadedInputs(bring))
-        answer = self._wait(job, payload, read_slots(payload) if slots is None else slots)
-        del payload, bring  # Many callers may wait long, and only the first one's run needs these.
+        answer = self._wait(job, request, request.slots if slots is None else slots)
+        del request, bring  # Many callers may wait long, and only the first one's run needs these.
         return await self._result_of(job, answer)
 
     def join(self, job: JobId) -> Coroutine[None, None, Finished] | None:
@@ -223,7 +235,7 @@ class Station:
         self._drive.flush()  # Events that the effects of the first flush posted.
         if not self._slots.has(job):
             return None
-        answer = self._wait(job, b"", 1)
+        answer = self._wait(job, JobRequest(""), 1)
         self._drive.flush()  # At once: if the job ended before this event, it would run again with no request.
         return self._result_of(job, answer)
 
@@ -244,12 +256,16 @@ class Station:
     async def serve(self) -> None:
         """Run until `request_stop` takes effect. Raises ConfigError; any other exception is a bug."""
         if self._serve_at is not None and self.supply is not None:
-            self._serving = await serve(self.supply.folder.store, self._serve_at, self._advertise)
+            access = self.link.in_file() if self.link is not None else None
+            self._serving = await serve(self.supply.folder.store, self._serve_at, self._advertise, access)
             self.supply.url, self.supply.key = self._serving.url, self._serving.key
         tasks = Tasks()
         ends: set[asyncio.Future[Any]] = {self._drive.failed}
         ends.add(tasks.start(self._stopped.wait(), name="worker stopped"))
+        if self.supply is not None:
+            ends.add(self.supply.failed)
         if self.link is not None:
+            ends |= {self.link.deliveries.failed, self.link.barred}
             ends.add(tasks.start_loop(self.link.stay_linked, name="worker's connection"))
         try:
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -311,13 +327,15 @@ class Station:
             act[type(effect)](effect)
 
     def _start_program(self, effect: ev.StartProgram) -> None:
+        ticket = effect.ticket
+        assert isinstance(ticket, JobTicket)
         if self._uploads and (uploads := self._uploads.pop(effect.job, None)) is not None:
-            payload, files = uploads
-            if payload is effect.payload:
-                self._runner.start(effect.job, payload, files)
+            request, files = uploads
+            if request is ticket:
+                self._runner.start(effect.job, request, files)
                 return
             self._runner.discard(files)
-        self._runner.start(effect.job, effect.payload)
+        self._runner.start(effect.job, ticket)
 
     def _kill_program(self, effect: ev.KillProgram) -> None:
         self._runner.kill(effect.job, effect.code)
@@ -365,10 +383,10 @@ class Station:
 
     # Answers to callers.
 
-    def _wait(self, job: JobId, payload: bytes, slots: int) -> asyncio.Future[ev.AnswerCaller]:
+    def _wait(self, job: JobId, request: JobRequest, slots: int) -> asyncio.Future[ev.AnswerCaller]:
         answer: asyncio.Future[ev.AnswerCaller] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(job, {})[answer] = None
-        self._post(ev.CallerWants(job, payload, slots))
+        self._post(ev.CallerWants(job, request, slots))
         return answer
 
     async def _result_of(self, job: JobId, answer: asyncio.Future[ev.AnswerCaller]) -> Finished:
@@ -406,6 +424,11 @@ class Station:
     def _drop_uploads(self, job: JobId) -> None:
         if self._uploads and (uploads := self._uploads.pop(job, None)) is not None:
             self._runner.discard(uploads[1])
+
+
+def _digest_of(ticket: object) -> bytes:
+    assert isinstance(ticket, JobTicket)
+    return payload_digest(ticket) if isinstance(ticket, bytes) else request_digest(ticket)
 
 
 def _check(settings: RunnerSettings) -> None:

@@ -7,14 +7,18 @@ import logging
 from contextlib import AsyncExitStack
 
 from wakugumi import __version__
+from wakugumi.adapters.access.dialled import AccessSources
 from wakugumi.adapters.http.page import PageRoute
 from wakugumi.adapters.loop.event_loop import run
 from wakugumi.adapters.loop.signals import on_stop_signals
+from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.machine.open_files import connections_max
 from wakugumi.adapters.net.address import Address
 from wakugumi.adapters.port.port import listen_http
 from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.core.runner.metrics import run_families
+from wakugumi.roles.access.guard import AccessGuard
+from wakugumi.roles.access.renew import renew_often
 from wakugumi.roles.http.page_table import WORKER
 from wakugumi.roles.http.status_pages import OK, STOPPING, wayside_pages
 from wakugumi.roles.runner.files.serve import PARTS_OF_WORKER
@@ -51,6 +55,9 @@ class Worker:
         self.worker_id = self.station.worker_id
         self._name = settings.name
         self._metrics_at = settings.metrics
+        self._is_open = settings.allow_open
+        self._leader = settings.leader
+        self._access = AccessSources(settings.access)
         self.metrics_port: int | None = None
         """Port of the metrics, once it is open."""
 
@@ -62,11 +69,20 @@ class Worker:
                 pages = [self.pages]
                 names = [self._name]
                 listener = await listen_http(
-                    *self._metrics_at, pages, names=names, name_option="", connections_max=most
+                    *self._metrics_at,
+                    pages,
+                    AccessGuard(is_open=self._is_open),
+                    names=names,
+                    name_option="",
+                    connections_max=most,
                 )
                 ends.push_async_callback(listener.close)
                 self.metrics_port = listener.port
                 log.info("metrics at http://%s/metrics", Address(self._metrics_at.host, listener.port))
+            if isinstance(self._leader, Address):
+                tasks, leaders = Tasks(), [self._leader]
+                ends.push_async_callback(tasks.close)
+                tasks.start_loop(lambda: renew_often(self._access, leaders), name="certificate")
             await self.station.serve()
 
     def request_stop(self) -> None:

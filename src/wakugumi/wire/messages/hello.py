@@ -41,6 +41,11 @@ class HelloClient(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=Tr
     client_id: str | None = None
     desired_parallelism: int | None = None
     wants: list[str] = []
+    key: str = ""
+    """The caller's key (`wire/access_line.py`); empty if the kernel or a certificate says who the caller is."""
+
+    def __repr__(self) -> str:
+        return f"HelloClient({self.client_id!r}, {self.desired_parallelism}, {self.wants})"
 
 
 class HelloWorker(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
@@ -52,6 +57,11 @@ class HelloWorker(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=Tr
     """The worker has a program for jobs that name none."""
     as_root: bool = False
     """Programs have the rights of root there."""
+    key: str = ""
+    """The worker's key (`wire/access_line.py`); empty if the kernel or a certificate says which user runs it."""
+
+    def __repr__(self) -> str:
+        return f"HelloWorker({self.name!r}, {self.wants}, {self.slots})"
 
 
 class Welcome(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
@@ -63,10 +73,12 @@ class Welcome(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
     for both."""
     blobs: str = ""
     """URL of the leader's blobs; empty: the leader itself, over HTTP at the address of this connection."""
+    keys_have_rules: bool = False
+    """To a worker: a program that uses the worker's key gets round the rules of others (`--run-as`)."""
 
 
-def read_hello_client(frame: Frame) -> tuple[ClientId, int, frozenset[str]]:
-    """Client id, cap and wants (F5). Raises PeerError."""
+def read_hello_client(frame: Frame) -> tuple[ClientId, int, frozenset[str], str]:
+    """Client id, cap, wants (F5) and the text of the key, unchecked. Raises PeerError."""
     hello = read_payload(HelloClient, frame.payload, "HelloClient") if frame.payload else HelloClient()
     client_id = frame.subject or hello.client_id or ""
     if not client_id or len(client_id) > CLIENT_ID_CHARS_MAX or not is_plain_name(client_id):
@@ -74,7 +86,7 @@ def read_hello_client(frame: Frame) -> tuple[ClientId, int, frozenset[str]]:
     cap = CLIENT_CAP_OLD if hello.desired_parallelism is None else hello.desired_parallelism
     if not 1 <= cap <= CLIENT_CAP_MAX:
         raise PeerError(f"DesiredParallelism is 1 to {CLIENT_CAP_MAX}, not {cap}")
-    return ClientId(client_id), cap, frozenset(hello.wants)
+    return ClientId(client_id), cap, frozenset(hello.wants), hello.key
 
 
 def read_hello_worker(frame: Frame) -> HelloWorker:

@@ -1,7 +1,7 @@
 """Which messages are about jobs and their results? (SPEC F6–F9)
 
 The leader reads only the routing fields of a job (`read_submit`) and of a result (`read_ack`): the payload is passed on
-as the same bytes.
+as the same bytes. All readers take JSON, as frames carry it, and envelopes, as HTTP does.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from wakugumi.errors import PeerError, Refused
 from wakugumi.limits.leader import OUTPUT_TAIL_CHARS_MAX
 from wakugumi.limits.scheduling import CREDIT_MAX
 from wakugumi.wire.frame import NO_ID, Frame
+from wakugumi.wire.messages.envelope import is_envelope, json_of, opened, seal, split
 from wakugumi.wire.messages.payload import TEXT_CHARS_MAX, encode, read_payload
 from wakugumi.wire.messages.references import BlobRef, FileHead
 from wakugumi.wire.untrusted_json import JsonReader, Unreadable
@@ -30,7 +31,8 @@ ExitCode: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**32 - 1)]
 
 
 class InputFile(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
-    """A file of a job: in the frame (`content`), as a blob, or in a cache."""
+    """A file of a job: in the frame (`content`), as a blob, or in a cache. In the head of an envelope a size without a
+    hash is that of a content in the envelope."""
 
     name: str
     cache_id: str | None = None
@@ -70,6 +72,8 @@ class JobRequest(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=Tru
     """Run by every matching worker, each within this many seconds (S5)."""
     env: dict[str, str] = {}
     """Variables for the program, besides those of its worker (U8)."""
+    archive_output: bool = False
+    """The result is wanted as one ZIP, with stdout and stderr in it, if it fits a frame (N2). Only in envelopes."""
 
 
 class JobResult(msgspec.Struct, frozen=True, rename="pascal"):
@@ -96,6 +100,10 @@ class JobResult(msgspec.Struct, frozen=True, rename="pascal"):
     """Size of all files of the archive, the bound for unpacking. Old workers do not report it."""
     not_begun: bool | msgspec.UnsetType = msgspec.UNSET
     """The worker could not start the program; another worker may be able to."""
+    archive_output: bool | msgspec.UnsetType = msgspec.UNSET
+    """The last two entries of the archive are stdout.txt and stderr.txt, as wanted. Only in envelopes."""
+    archive_size: int | msgspec.UnsetType = msgspec.UNSET
+    """Only in the head of an envelope: size of the archive in the envelope."""
 
 
 class SubmitHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
@@ -161,12 +169,16 @@ _request: Final = JsonReader(JobRequest)
 _result: Final = JsonReader(JobResult)
 _parts: Final = JsonReader(list[BroadcastPart])
 _EMPTY_ACK: Final = AckHead(OK)
+_HERE: Final = FileHead()
+"""A file whose content is in the envelope."""
+_AS_JSON_MORE_BYTES: Final = 128
+"""Names of fields, quotes and longer numbers of one content as JSON, beside the head of its envelope."""
 
 
 def read_submit(frame: Frame) -> tuple[JobId, SubmitHead]:
     """The job's id and routing fields. The payload's id wins over the frame's (F9). Raises Refused."""
     try:
-        head = _submit_head.read(frame.payload)
+        head = _submit_head_of(frame.payload)
         job_id = parse_job_id(head.job_id) if head.job_id else JobId(frame.msg_id)
     except ValueError as error:
         raise Refused("bad-request", f"the payload is not a job request: {error}") from None
@@ -175,12 +187,31 @@ def read_submit(frame: Frame) -> tuple[JobId, SubmitHead]:
     return job_id, head
 
 
+def head_of(request: JobRequest) -> SubmitHead:
+    """Routing fields of a request that was read already."""
+    absent = [file for file in request.files if file.content is None]
+    files = tuple(FileHead(file.cache_id, sha256=file.sha256, size=file.size) for file in absent)
+    return SubmitHead(
+        request.job_id,
+        request.exec_name,
+        request.timeout_s,
+        request.retries,
+        request.key,
+        request.priority,
+        request.slots,
+        request.broadcast_s,
+        files or None,
+        request.env or None,
+    )
+
+
 def read_slots(payload: bytes) -> int:
     """Number of slots that a job takes. A request without this field is not decoded for it."""
-    # A name may be written with escapes, and leader and worker must not read it differently.
-    if b"Slots" not in payload and rb"\u00" not in payload:
-        return 1
     try:
+        payload = json_of(payload)
+        # A name may be written with escapes, and leader and worker must not read it differently.
+        if b"Slots" not in payload and rb"\u00" not in payload:
+            return 1
         return min(max(_assign_head.read(payload).slots, 1), CREDIT_MAX)
     except Unreadable:
         return 1  # The worker will report that the request cannot be read.
@@ -191,7 +222,7 @@ def read_ack(payload: bytes) -> AckHead:
     if not payload:
         return _EMPTY_ACK
     try:
-        return _ack_head.read(payload)
+        return _ack_head.read(json_of(payload))
     except Unreadable as error:
         raise Refused("bad-result", f"the worker's answer is not a result: {error}") from None
 
@@ -199,7 +230,7 @@ def read_ack(payload: bytes) -> AckHead:
 def output_tail(payload: bytes) -> str:
     """The end of a FAILED result's output: its stderr or, if empty, its stdout. Empty if unreadable."""
     try:
-        printed = _printed.read(payload)
+        printed = _printed.read(json_of(payload))
     except Unreadable:
         return ""
     return (printed.stderr or printed.stdout)[-OUTPUT_TAIL_CHARS_MAX:]
@@ -208,9 +239,28 @@ def output_tail(payload: bytes) -> str:
 def read_request(payload: bytes) -> JobRequest:
     """A complete job, for a worker. Raises Refused."""
     try:
-        return _request.read(payload)
+        return _opened_request(payload) if is_envelope(payload) else _request.read(payload)
     except Unreadable as error:
         raise Refused("bad-request", f"the payload is not a job request: {error}") from None
+
+
+def read_request_head(head: bytes) -> JobRequest:
+    """The job in the head of an envelope, without the contents. Raises Unreadable."""
+    return _request.read(head)
+
+
+def write_request(request: JobRequest) -> bytes:
+    """The job in an envelope, with each content as it is."""
+    contents = [file.content for file in request.files if file.content is not None]
+    files = [_without_content(file) for file in request.files]
+    return seal(encode(msgspec.structs.replace(request, files=files)), *contents)
+
+
+def request_as_json(payload: bytes) -> bytes:
+    """The job as frames carry it, with the output apart. Raises Refused."""
+    if not is_envelope(payload):
+        return payload
+    return encode(msgspec.structs.replace(read_request(payload), archive_output=False))
 
 
 def read_result(job_id: JobId, payload: bytes) -> JobResult:
@@ -218,9 +268,30 @@ def read_result(job_id: JobId, payload: bytes) -> JobResult:
     if not payload:
         return empty_result(show_job_id(job_id))
     try:
-        return _result.read(payload)
+        return _opened_result(payload) if is_envelope(payload) else _result.read(payload)
     except Unreadable as error:
         raise PeerError(f"the payload of Result is not a result: {error}") from None
+
+
+def read_result_head(head: bytes) -> JobResult:
+    """The result in the head of an envelope, without the archive. Raises Unreadable."""
+    return _result.read(head)
+
+
+def write_result(result: JobResult) -> bytes:
+    """The result in an envelope, with its archive as it is."""
+    archive = result.output_archive
+    if archive is None:
+        return seal(encode(result))
+    return seal(encode(msgspec.structs.replace(result, output_archive=None, archive_size=len(archive))), archive)
+
+
+def bytes_as_json(payload: bytes) -> int:
+    """Bound of the size as JSON of a job with one file, or of a result. Contents are base64 there: four characters for
+    three bytes. Raises Unreadable."""
+    if not is_envelope(payload):
+        return len(payload)
+    return len(payload) + (len(payload) - len(json_of(payload))) // 3 + _AS_JSON_MORE_BYTES
 
 
 def empty_result(job_id: str) -> JobResult:
@@ -231,6 +302,7 @@ def empty_result(job_id: str) -> JobResult:
 def job_has_blobs(payload: bytes) -> bool:
     """Does a job name blobs? Only its head is read: a leader does not check the rest."""
     try:
+        payload = json_of(payload)
         return _may_name_blobs(payload) and any(file.sha256 for file in _submit_head.read(payload).files or ())
     except Unreadable:
         return False
@@ -239,9 +311,50 @@ def job_has_blobs(payload: bytes) -> bool:
 def result_has_blobs(payload: bytes) -> bool:
     """Does a result name blobs? Only its head is read, as with a job."""
     try:
+        payload = json_of(payload)
         return _may_name_blobs(payload) and any(_ack_head.read(payload).blobs())
     except Unreadable:
         return False
+
+
+def _submit_head_of(payload: bytes) -> SubmitHead:
+    """Raises Unreadable."""
+    if not is_envelope(payload):
+        return _submit_head.read(payload)
+    head = _submit_head.read(json_of(payload))
+    files = tuple(_HERE if _is_here(file) else file for file in head.files or ())
+    return msgspec.structs.replace(head, files=files or None)
+
+
+def _opened_request(payload: bytes) -> JobRequest:
+    """Raises Unreadable."""
+    head, at = opened(payload)
+    request = _request.read(head)
+    contents = iter(split(payload, at, [file.size or 0 for file in request.files if _is_here(file)]))
+    files = [InputFile(file.name, file.cache_id, next(contents)) if _is_here(file) else file for file in request.files]
+    return msgspec.structs.replace(request, files=files)
+
+
+def _is_here(file: InputFile | FileHead) -> bool:
+    """Does the content of a file of an envelope's head follow the head?"""
+    return file.size is not None and file.sha256 is None
+
+
+def _without_content(file: InputFile) -> InputFile:
+    content = file.content
+    return file if content is None else InputFile(file.name, file.cache_id, size=len(content))
+
+
+def _opened_result(payload: bytes) -> JobResult:
+    """Raises Unreadable."""
+    head, at = opened(payload)
+    result = _result.read(head)
+    size = result.archive_size
+    if not isinstance(size, int):
+        split(payload, at, [])
+        return result
+    (archive,) = split(payload, at, [size])
+    return msgspec.structs.replace(result, output_archive=archive, archive_size=msgspec.UNSET)
 
 
 def _may_name_blobs(payload: bytes) -> bool:

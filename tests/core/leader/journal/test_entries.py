@@ -12,6 +12,7 @@ from wakugumi.core.leader.journal.entries import (
     DropLeaves,
     ForgetClaim,
     ForgetJob,
+    ForgetWorkerKey,
     KeepAttempt,
     KeepClaim,
     KeepDeadline,
@@ -21,6 +22,7 @@ from wakugumi.core.leader.journal.entries import (
     KeepOutcome,
     KeepResult,
     KeepWhole,
+    KeepWorkerKey,
     LeaderKeep,
 )
 from wakugumi.core.requirements import Requirements
@@ -47,6 +49,8 @@ TAGGED: dict[int, LeaderKeep] = {
     10: KeepDeclined(JOB, WORKER, True),
     11: KeepClaim(JOB, WORKER, True, "", b"result", ("blob",), True, b"digest", (parse_pattern("job.>"),)),
     12: ForgetClaim(JOB, WORKER),
+    13: KeepWorkerKey("rack-7", WORKER),
+    14: ForgetWorkerKey("rack-7", WORKER),
 }
 
 

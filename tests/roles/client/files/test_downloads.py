@@ -11,9 +11,9 @@ import pytest
 from tests.kit.packed_results import archive, tree
 
 from wakugumi.adapters.blobs.place import FolderPlace
-from wakugumi.adapters.blobs.store import ref_of_bytes
+from wakugumi.adapters.blobs.store import Incoming, ref_of_bytes
+from wakugumi.core.transfers import downloads
 from wakugumi.errors import JobFailed, Lost, PeerError, Refused
-from wakugumi.roles.client.files import downloads
 from wakugumi.roles.client.result import Result
 from wakugumi.wire.messages.job import JobResult
 from wakugumi.wire.messages.references import BlobRef
@@ -153,7 +153,7 @@ def test_a_transfer_that_was_lost_goes_on_where_it_ended(
         real(self, ref, into, on_bytes)  # type: ignore[arg-type]
 
     monkeypatch.setattr(FolderPlace, "fetch", fetch)
-    monkeypatch.setattr(downloads, "PAUSE_FIRST_S", 0.001)
+    monkeypatch.setattr(downloads, "DOWNLOAD_RETRY", downloads.DOWNLOAD_RETRY._replace(first_s=0.001))
     far.extract(tmp_path / "out")
     assert began_at == [0, 1_000_000, 2_000_000]
     monkeypatch.setattr(FolderPlace, "fetch", lambda *_: (_ for _ in ()).throw(Lost("for good")))
@@ -162,8 +162,48 @@ def test_a_transfer_that_was_lost_goes_on_where_it_ended(
     assert list((tmp_path / "out2").iterdir()) == []
 
 
+@pytest.mark.parametrize("shelf", ["afar"], indirect=True)
+def test_the_first_large_file_is_the_download_itself(
+    shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transfer that is cut at any byte of the head goes on; afterwards the content is not written again."""
+    zeros = bytes(1_048_576)
+    noise = os.urandom(1_048_576) + zeros + os.urandom(1_048_577)
+    packed = archive(("sub/a", noise, FILE | 0o111), ("b", b"b" * 2_000_000, FILE))
+    far = shelf.result(archive_blob=shelf.put(packed))
+    inodes: set[int] = set()
+    real = FolderPlace.fetch
+    cuts = [1, 29, 30, 34, 35, 36, 1_000_000]
+
+    def fetch(self: FolderPlace, ref: BlobRef, into: Incoming, on_bytes: Any) -> None:
+        if cuts:
+            into.write(packed[into.at : cuts.pop(0)])
+            into.close()
+            raise Lost("the leader went away")
+        inodes.update(path.stat().st_ino for path in (tmp_path / "out").iterdir())
+        real(self, ref, into, on_bytes)
+
+    monkeypatch.setattr(FolderPlace, "fetch", fetch)
+    monkeypatch.setattr(downloads, "DOWNLOAD_RETRY", downloads.DOWNLOAD_RETRY._replace(first_s=0.001, tries_max=99))
+    far.extract(tmp_path / "out")
+    made = (tmp_path / "out/sub/a").stat()
+    assert {made.st_ino} == inodes
+    assert os.access(tmp_path / "out/sub/a", os.X_OK)
+    assert made.st_blocks * 512 < len(noise) - len(zeros) // 2, "zeros become holes"
+    assert tree(tmp_path / "out") == {"sub/a": noise, "b": b"b" * 2_000_000}
+    assert sorted(os.listdir(tmp_path / "out")) == ["b", "sub"], "and nothing of ours"
+
+
+@pytest.mark.parametrize("shelf", ["afar"], indirect=True)
+def test_a_first_file_with_a_wrong_checksum_is_not_written(shelf: Shelf, tmp_path: Path) -> None:
+    packed = archive(("a", b"a" * 2_000_000, FILE), ("b", b"b", FILE))
+    broken = shelf.result(archive_blob=shelf.put(packed[:1_000] + b"!" + packed[1_001:]))
+    with pytest.raises(PeerError, match="'a' in the result's archive is broken; 1 files were written before it"):
+        broken.extract(tmp_path / "out")
+    assert tree(tmp_path / "out") == {"b": b"b"}
+
+
 def test_a_place_that_is_busy_is_asked_again(shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
     tries: list[Refused] = [Refused("full", "come again"), Refused("blob-busy", "come again")]
     real = FolderPlace.fetch
 
@@ -174,10 +214,10 @@ def test_a_place_that_is_busy_is_asked_again(shelf: Shelf, tmp_path: Path, monke
 
     monkeypatch.setattr("wakugumi.adapters.blobs.temporary.open_here", lambda *_: None)
     monkeypatch.setattr(FolderPlace, "fetch", busy)
-    monkeypatch.setattr(downloads, "_wait", lambda pause_s, _on_bytes: pauses.append(pause_s))
+    monkeypatch.setattr(downloads, "DOWNLOAD_RETRY", downloads.DOWNLOAD_RETRY._replace(first_s=0.001))
     shelf.result(archive_blob=shelf.put(archive(("a", b"one", FILE)))).extract(tmp_path / "out")
     assert tree(tmp_path / "out") == {"a": b"one"}
-    assert len(pauses) == 2
+    assert not tries
 
 
 def test_what_progress_raises_ends_the_transfer_and_leaves_nothing(shelf: Shelf, tmp_path: Path) -> None:

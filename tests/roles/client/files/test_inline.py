@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wakugumi.core.transfers.uploads import could_fit
 from wakugumi.errors import Refused
 from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
 from wakugumi.limits.wire import FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX
-from wakugumi.roles.client.files.inline import could_fit, inlined
+from wakugumi.roles.client.files.inline import inlined
 from wakugumi.roles.client.files.inputs import Cached, Content, InputBlob, InputContents
 from wakugumi.roles.client.job_spec import JobSpec
 from wakugumi.roles.client.request import Request, Requests

@@ -18,10 +18,11 @@ from tests.kit.scripted_leader import Peer, ScriptedLeader, WithPlace, grid_with
 
 from wakugumi.adapters.blobs.place import FolderPlace
 from wakugumi.core.ids import JobId
+from wakugumi.core.transfers import uploads
 from wakugumi.errors import Lost, Refused
 from wakugumi.limits.files import INLINE_FILE_BYTES_MAX, UPLOAD_ROUNDS_MAX
 from wakugumi.limits.wire import PAYLOAD_BYTES_MAX
-from wakugumi.roles.client.files import uploads
+from wakugumi.roles.client.files.uploads import Uploads
 from wakugumi.roles.client.grid import Grid, connect
 from wakugumi.wire import frame as fr
 from wakugumi.wire.messages.hello import BLOBS, ENV, Welcome
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.anyio
 BIG = os.urandom(INLINE_FILE_BYTES_MAX + 1)
 
 
-def uploads_of(grid: Grid) -> uploads.Uploads:
+def uploads_of(grid: Grid) -> Uploads:
     return grid._session._uploads
 
 
@@ -104,7 +105,7 @@ async def test_many_jobs_with_the_same_file_put_it_once(
         frames = [await submitted(peer) for _ in jobs]
         for frame in frames:
             misses(peer, frame.msg_id, BIG)
-        on_their_way = uploads_of(grid)._puts
+        on_their_way = uploads_of(grid).machine.transfers.by_key
         await eventually(lambda: [len(each.waiting) for each in on_their_way.values()] == [len(jobs)])
         all_asked.set()
         again = [await submitted(peer) for _ in jobs]
@@ -337,7 +338,7 @@ async def test_a_cancel_while_a_place_without_room_is_given_time_ends_the_job(
         misses(peer, frame.msg_id, BIG)
         assert await submitted(peer) == frame
         misses(peer, frame.msg_id, BIG)
-        await eventually(lambda: any(each.later for each in uploads_of(grid)._held.values()))
+        await eventually(lambda: any(each.later for each in uploads_of(grid).machine.jobs.values()))
         await job.cancel()
         assert (await job).reason == "cancelled"
 
@@ -364,7 +365,7 @@ async def test_a_place_that_cannot_be_reached_is_told_of_and_given_up_after_a_wh
         assert tries > 1
         assert "reached from here" in caught.value.hint
     levels = [record.levelname for record in caplog.records if "trying again" in record.message]
-    assert levels == ["INFO", *["WARNING"] * (tries - 1)]
+    assert levels == ["INFO", *["WARNING"] * (tries - 2)], "the last failure is the end"
 
 
 async def test_a_place_that_takes_bytes_is_never_given_up(
@@ -551,7 +552,7 @@ async def test_a_job_that_is_cancelled_while_its_leader_has_not_said_welcome_end
             peer = await coming
             await eventually(lambda: grid.status().connected)
             job = await grid.submit("p", files={"big.bin": big})
-            await eventually(lambda: any(each.waiting for each in uploads_of(grid)._strangers.values()))
+            await eventually(lambda: uploads_of(grid).machine.waits_for_welcome(job.request.job))
             await job.cancel()
             assert (await job).reason == "cancelled"
             peer.send(fr.WELCOME, payload=encode(Welcome("test", [BLOBS], (tmp_path / "place").as_uri())))

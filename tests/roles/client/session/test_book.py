@@ -24,7 +24,7 @@ class OneBook:
     def __init__(self) -> None:
         self.events: list[ClientEvent] = []
         connections = LeaderConnections()
-        uploads = Uploads(Tasks(), connections.send, lambda *_: None, lambda *_: None)
+        uploads = Uploads(connections.send, lambda *_: None, lambda *_: None)
         self.book = JobBook(connections, uploads, self.events.append)
 
 

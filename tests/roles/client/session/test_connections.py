@@ -19,7 +19,7 @@ from wakugumi.roles.client.session.leader_status import Endpoint, LeaderStatuses
 from wakugumi.wire import frame as fr
 from wakugumi.wire.frame import Frame
 from wakugumi.wire.messages.hello import BLOBS, CAPS, ENV, ZSTD, Welcome
-from wakugumi.wire.messages.job import pack_ids
+from wakugumi.wire.messages.job import Refusal, pack_ids
 from wakugumi.wire.messages.payload import encode
 
 ONE = ConnId(1)
@@ -52,14 +52,14 @@ class FakeLink:
 class OneLine:
     """A line whose connection stands, and what it posts."""
 
-    def __init__(self) -> None:
+    def __init__(self, secured: str = "") -> None:
         self.events: list[ClientEvent] = []
         self.connections = LeaderConnections()
-        statuses = LeaderStatuses([Endpoint("grid:5000", lambda _owner: asyncio.Future())])
-        uploads = Uploads(Tasks(), self.connections.send, lambda *_: None, lambda *_: None)
+        statuses = LeaderStatuses([Endpoint("grid:5000", lambda _owner, _access: asyncio.Future())])
+        uploads = Uploads(self.connections.send, lambda *_: None, lambda *_: None)
         questions = PendingQuestions(statuses, uploads, self.events.append)
         listeners = LineListeners(self.connections, statuses, uploads, questions, self.events.append)
-        self.line = LeaderLine(ONE, "grid:5000", b"hello", listeners)
+        self.line = LeaderLine(ONE, "grid:5000", b"hello", listeners, secured)
         self.fake = FakeLink()
         self.link = cast("Link", self.fake)
         self.line.on_open(self.link)
@@ -103,6 +103,22 @@ async def test_a_welcome_tells_what_the_leader_takes_and_where_its_place_is(one:
     assert one.connections.origin(ONE) == ("grid:5000", "http://grid:5000")
 
 
+@pytest.mark.spec("O1")
+async def test_the_place_of_a_leader_that_proves_who_it_is_is_itself_over_tls() -> None:
+    one = OneLine("https://desk-1@grid:5000")
+    assert one.events == [ev.Connected(ONE, secured=True)]
+    one.hear(fr.WELCOME, payload=encode(Welcome("test", [BLOBS], "")))
+    assert one.connections.origin(ONE) == ("grid:5000", "https://desk-1@grid:5000")
+
+
+@pytest.mark.spec("O1")
+async def test_a_refusal_without_a_job_is_one_of_the_hello(one: OneLine) -> None:
+    no = encode(Refusal("denied", "the key is not valid here"))
+    assert one.hear(fr.REFUSAL, payload=no) == [ev.HelloRefused(ONE, "denied", "the key is not valid here")]
+    assert one.fake.said[-1] == "close"
+    assert one.hear(fr.REFUSAL, A, payload=no) == [ev.JobRefused(ONE, A, "denied", "the key is not valid here")]
+
+
 async def test_a_connection_that_ended_is_remembered_for_its_last_results_and_sent_nothing(one: OneLine) -> None:
     one.line.on_lost(one.link)
     assert one.events[-1] == ev.Disconnected(ONE, "the connection ended")
@@ -116,7 +132,7 @@ async def test_a_connection_that_ended_is_remembered_for_its_last_results_and_se
 async def test_the_place_of_a_connection_that_lives_is_remembered_however_many_others_come_and_go(one: OneLine) -> None:
     one.hear(fr.WELCOME, payload=encode(Welcome("test", [BLOBS], "file:///place")))
     for number in range(1000, 1000 + 2 * CONNECTIONS_KEPT):
-        one.connections.opened(ConnId(number), one.link, "elsewhere")
+        one.connections.opened(ConnId(number), one.link, "elsewhere", "http://elsewhere")
         one.connections.lost(ConnId(number))
     assert len(one.connections) == CONNECTIONS_KEPT
     assert one.connections.origin(ONE) == ("grid:5000", "file:///place")

@@ -22,7 +22,7 @@ class OneRoom:
 
     def __init__(self) -> None:
         connections = LeaderConnections()
-        uploads = Uploads(Tasks(), connections.send, lambda *_: None, lambda *_: None)
+        uploads = Uploads(connections.send, lambda *_: None, lambda *_: None)
         self.book = JobBook(connections, uploads, lambda _event: None)
         self.room = Room(self.book, uploads, 2)
         self.admitted: list[str] = []

@@ -19,7 +19,7 @@ from tests.kit.old_peers import DEADLINE_S, OldClient
 from wakugumi.adapters.blobs.open_place import open_place
 from wakugumi.adapters.blobs.place import FolderPlace, OnBytes
 from wakugumi.adapters.blobs.store import BlobStore, Incoming, ref_of_bytes
-from wakugumi.errors import Lost
+from wakugumi.errors import Lost, Refused
 from wakugumi.limits.files import BLOB_ABANDONED_S, BLOB_UNUSED_S
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.roles.leader.leader import Leader
@@ -75,7 +75,8 @@ class Elsewhere:
         raise NotImplementedError
 
     def fetch(self, ref: BlobRef, into: Incoming, on_bytes: OnBytes = lambda _: None) -> None:
-        raise NotImplementedError
+        into.close()
+        raise Lost("it does not answer", "dead")
 
     def remove(self, sha256: str) -> None:
         """Takes as long as the test likes."""
@@ -101,6 +102,27 @@ def test_a_folder_is_asked_at_once(tmp_path: Path) -> None:
     told: list[list[str]] = []
     LeaderBlobs(place, url="").missing([A, B, BlobRef(A.sha256, 2)], told.append)
     assert told == [[B.sha256, A.sha256]]
+
+
+def test_a_blob_is_read_and_verified(tmp_path: Path) -> None:
+    place = FolderPlace(tmp_path)
+    fill(place.store, b"a")
+    blobs = LeaderBlobs(place, url="")
+    assert blobs.read([A, A]) == {A.sha256: b"a"}
+    with pytest.raises(Refused, match="no blob"):
+        blobs.read([A, B])
+    kept = Path(place.store.path(A.sha256))
+    kept.chmod(0o600)
+    kept.write_bytes(b"x")
+    with pytest.raises(Refused) as refused:
+        blobs.read([A])
+    assert refused.value.code == "blob-broken"
+
+
+def test_a_place_that_cannot_be_reached_is_a_refusal() -> None:
+    with pytest.raises(Refused, match="a blob cannot be fetched: it does not answer") as refused:
+        LeaderBlobs(Elsewhere(A), url="").open(A)
+    assert refused.value.code == "worker-error"
 
 
 async def test_an_object_store_is_asked_in_a_thread_and_what_it_has_is_remembered() -> None:

@@ -14,6 +14,7 @@ from tests.kit.a_group import Caller, a_group, files_of, get, nothing_is_left, p
 from tests.kit.a_leader import OwnPeer, Running
 from tests.kit.eventually import eventually
 from tests.kit.form import BOUNDARY, FORM, form
+from tests.kit.guards import KeysAtHand, shows
 from tests.kit.http_peer import Answer
 from tests.kit.old_peers import OldWorker
 
@@ -22,8 +23,10 @@ from wakugumi.adapters.http.upload import Received
 from wakugumi.adapters.journal.journal import Journal
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.zip.add_output import splice
+from wakugumi.core.access.identity import Identity, Role
 from wakugumi.core.ids import job_id_from_name
 from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
+from wakugumi.roles.access.guard import AccessGuard
 from wakugumi.roles.http.job_request import JobForm, request_of
 from wakugumi.roles.leader.http import clients
 from wakugumi.roles.leader.leader import Leader
@@ -31,6 +34,7 @@ from wakugumi.roles.leader.settings import LeaderSettings
 from wakugumi.wire import frame as fr
 from wakugumi.wire.messages.control import Holding
 from wakugumi.wire.messages.job import read_request, read_result
+from wakugumi.wire.messages.payload import encode
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spec("G1")]
 
@@ -40,7 +44,7 @@ NIGHT = UUID(bytes_le=job_id_from_name("night"))
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is gone is noticed within a hundredth of a second."""
-    monkeypatch.setattr(clients, "HTTP_GONE_S", 0.01)
+    monkeypatch.setattr(clients, "CALLERS", clients.CALLERS._replace(gone_s=0.01))
 
 
 @pytest.fixture
@@ -146,8 +150,29 @@ async def test_subject_key_priority_client_and_retries_are_those_of_the_query(le
         assert (job.requirements.key, job.requirements.priority) == ("k", 7)
         async with Caller(leader.port) as other:  # as a head, which is the same job
             await other.send(f"/dispatch/night?{query.removesuffix('&client=desk')}", b"1,2,3", "Waku-Client: desk")
-            await leader.until(lambda _: pages_of(leader).callers.waiting == 2)
+            await leader.until(lambda _: pages_of(leader).callers.machine.waiting == 2)
             assert len(leader.machine.jobs) == 1
+
+
+@pytest.mark.spec("O1")
+async def test_a_gateway_gets_no_job_of_another_client_than_the_one_it_names(tmp_path: Path) -> None:
+    gate, ops = Identity("gate", Role.GATEWAY), Identity("ops", Role.ADMIN)
+    guard = AccessGuard(keys=KeysAtHand(gate, ops))
+    ann, bob = "Waku-Client: ann", "Waku-Client: bob"
+    async with a_group(tmp_path, guard, program="pricer") as leader, a_worker(leader) as worker:
+        async with Caller(leader.port) as caller:
+            await caller.send("/dispatch/night", b"1,2,3", shows(gate), ann)
+            job = await worker.assigned()
+            for other in ((bob,), ()):  # While it runs.
+                no = await post(leader, "/dispatch/night", b"1,2,3", shows(gate), *other)
+                assert (no.status, no.code) == (403, "denied"), no
+                assert "job night belongs to another client" in no.problem["detail"]
+            await worker.ack(job, Stdout="6\n", ExitCode=0)
+            assert (await caller.answer()).status == 200
+        no = await post(leader, "/dispatch/night", b"1,2,3", shows(gate), bob)
+        assert (no.status, no.code) == (403, "denied")
+        for again in (shows(gate), shows(ops)):
+            assert files_of(await post(leader, "/dispatch/night", b"1,2,3", again, ann))["stdout.txt"] == b"6\n"
 
 
 @pytest.mark.spec("C5", "C7")
@@ -197,7 +222,7 @@ async def test_the_same_id_waits_for_the_job_that_runs(leader: Running) -> None:
         await one.send("/dispatch/night")
         job = await worker.assigned()
         await two.send("/dispatch/night")
-        await leader.until(lambda _: pages_of(leader).callers.waiting == 2)
+        await leader.until(lambda _: pages_of(leader).callers.machine.waiting == 2)
         await worker.ack(job, Stdout="once", ExitCode=0)
         assert (await one.answer()).body == (await two.answer()).body
         assert leader.machine.lifecycle.counts.submitted == 1
@@ -239,7 +264,7 @@ async def test_a_job_sent_by_http_is_fetched_by_frames(leader: Running) -> None:
         await is_queued(leader)
         await client.hello_client("http")
         received = Received("in.csv", b"1,2,3", None, "", 5)
-        payload = request_of(JobForm("calcA"), job_id_from_name("night"), received)
+        payload = encode(request_of(JobForm("calcA"), job_id_from_name("night"), received))
         await client.say(fr.encode(fr.SUBMIT_JOB, NIGHT.bytes_le, payload=payload))
         assert await client.expect_ids(fr.RECEIPT) == [NIGHT]
         async with OwnPeer(leader.port) as other:
@@ -260,7 +285,7 @@ async def test_a_job_sent_by_frames_is_fetched_by_http(leader: Running) -> None:
         await client.hello_client("desk")
         received = Received("in.csv", b"1,2,3", None, "", 5)
         form = JobForm("calcA", client="desk")  # type: ignore[arg-type]
-        payload = request_of(form, job_id_from_name("night"), received)
+        payload = encode(request_of(form, job_id_from_name("night"), received))
         await client.say(fr.encode(fr.SUBMIT_JOB, NIGHT.bytes_le, payload=payload))
         await client.expect(fr.RECEIPT)
         job = await worker.assigned()
@@ -299,7 +324,7 @@ async def test_who_comes_back_waits_for_the_same_run(leader: Running) -> None:
         async with Caller(leader.port) as caller:
             assert (await post(leader, "/dispatch/night", b"another")).code == "conflict"
             await caller.send("/dispatch/night")
-            await leader.until(lambda _: pages_of(leader).callers.waiting == 1)
+            await leader.until(lambda _: pages_of(leader).callers.machine.waiting == 1)
             await worker.ack(job, Stdout="once", ExitCode=0)
             assert files_of(await caller.answer())["stdout.txt"] == b"once"
 
@@ -466,7 +491,7 @@ async def test_a_full_leader_says_so_before_the_input_is_sent(tmp_path: Path) ->
             assert (answer.status, answer.code, answer.head["retry-after"]) == (503, "full", "1")
             async with Caller(leader.port) as same:  # what is known waits all the same
                 await same.send("/dispatch/night")
-                await leader.until(lambda _: pages_of(leader).callers.waiting == 2)
+                await leader.until(lambda _: pages_of(leader).callers.machine.waiting == 2)
         await nothing_is_left(leader)
 
 

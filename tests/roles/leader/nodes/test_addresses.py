@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from wakugumi.adapters.access.dialled import AccessSources
+from wakugumi.adapters.net.address import Address
 from wakugumi.app.settings import load
 from wakugumi.errors import ConfigError
 from wakugumi.roles.leader.nodes.addresses import read_nodes
@@ -44,3 +46,20 @@ def test_no_node_is_there_twice() -> None:
         read_nodes("http://a http://a/,weight=2")
     with pytest.raises(ConfigError, match="two nodes have the name x"):
         read_nodes("http://a,name=x http://b,name=x")
+
+
+@pytest.mark.spec("O1")
+def test_a_key_in_the_url_of_a_node_belongs_to_its_address_and_is_not_told() -> None:
+    key = f"lead-1:{'a' * 32}-{'b' * 52}"
+    (node,) = read_nodes(f"https://{key}@keyed.example:5080,weight=2")
+    assert (node.url, node.weight) == ("https://keyed.example:5080", 2)
+    assert AccessSources().key_name(Address("keyed.example", 5080)) == "lead-1"
+    for wrong in (
+        f"https://{key}@keyed.example:5080,colour=red",
+        f"https://{key}@a",
+        f"https://{key}x@a:1",
+        f"ftp://{key}@a:1",
+    ):
+        with pytest.raises(ConfigError) as refused:
+            read_nodes(wrong)
+        assert "bbb" not in f"{refused.value} {refused.value.hint}"

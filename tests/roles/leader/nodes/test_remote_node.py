@@ -16,14 +16,17 @@ from tests.kit.known_nodes import a_group, hand_in, known_to
 from wakugumi.adapters.http import client
 from wakugumi.adapters.net.tls import client_context, server_context
 from wakugumi.core.backoff import parse_policies
+from wakugumi.core.connections import answer_pace
 from wakugumi.core.ids import job_id_from_name
-from wakugumi.core.leader.admin.answers import explain
+from wakugumi.core.leader.admin.explain import explain
 from wakugumi.core.leader.admin.overview import worker_row
+from wakugumi.core.leader.nodes import health, jobs, machine, unwanted
+from wakugumi.core.leader.nodes.machine import NodeAt
 from wakugumi.core.subject import worker_patterns
 from wakugumi.roles.client.grid import connect
 from wakugumi.roles.client.job import Job
-from wakugumi.roles.leader.nodes import node_job, remote_node
-from wakugumi.roles.leader.nodes.remote_node import NodeAt, RemoteNodes
+from wakugumi.roles.leader.nodes import remote_node
+from wakugumi.roles.leader.nodes.remote_node import RemoteNodes
 from wakugumi.wire.messages.job import JobLimits
 
 pytestmark = pytest.mark.anyio
@@ -32,9 +35,9 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for seconds here."""
-    monkeypatch.setattr(remote_node, "NODE_POLL_S", 0.02)
-    monkeypatch.setattr(remote_node, "backoff_s", lambda failures, _chance: min(0.02 * 2**failures, 0.2))
-    monkeypatch.setattr(node_job, "NODE_AGAIN_S", 0.02)
+    monkeypatch.setattr(health, "NODE_POLL_S", 0.02)
+    monkeypatch.setattr(health, "backoff_s", lambda failures, _chance: min(0.02 * 2**failures, 0.2))
+    monkeypatch.setattr(jobs, "NODE_AGAIN_S", 0.02)
 
 
 def why(leader: Running, job: Job) -> str:
@@ -120,7 +123,7 @@ async def test_too_many_requests_is_busy_too() -> None:
 
 
 async def test_one_that_has_less_than_it_says_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_node, "backoff_s", lambda _failures, _chance: 60.0)
+    monkeypatch.setattr(health, "backoff_s", lambda _failures, _chance: 60.0)
     async with a_node() as liar, a_node() as other, a_group(liar) as (leader, grid), known_to(leader, other):
         liar.limit, liar.lies, other.limit = 0, 4, 0
         job = await hand_in(grid)
@@ -136,7 +139,7 @@ async def test_one_that_has_less_than_it_says_is_left_alone_for_a_while(monkeypa
 async def test_a_node_that_is_gone_when_a_job_comes_has_not_begun_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async with a_node() as node, a_group(node) as (leader, grid):
         await leader.until(lambda machine: any(worker.credit for worker in machine.roster))
-        monkeypatch.setattr(remote_node, "NODE_POLL_S", 60.0)
+        monkeypatch.setattr(health, "NODE_POLL_S", 60.0)
         polls = node.polls
         await node.until(lambda node: node.polls > polls)
         await node.stop()
@@ -164,25 +167,44 @@ async def test_a_node_that_is_not_there_is_no_attempt_and_it_is_found_when_it_co
 
 
 async def test_a_node_that_hangs_loses_its_job_however_rarely_it_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_node, "SILENCE_MAX_S", 0.3)
-    monkeypatch.setattr(remote_node, "NODE_POLL_TIMEOUT_S", 0.05)
-    monkeypatch.setattr(remote_node, "REATTACH_GRACE_S", 0.05)
-    monkeypatch.setattr(remote_node, "backoff_s", lambda _failures, _chance: 60.0)
-    monkeypatch.setattr(node_job, "NODE_QUESTION_S", 0.05)
+    monkeypatch.setattr(machine, "SILENCE_MAX_S", 0.3)
+    monkeypatch.setattr(jobs, "REATTACH_GRACE_S", 0.05)
+    monkeypatch.setattr(health, "backoff_s", lambda _failures, _chance: 60.0)
+    monkeypatch.setattr(jobs, "NODE_QUESTION_S", 0.05)
     async with a_node() as node, a_group(node) as (leader, grid):
         node.go.clear()
         job = await hand_in(grid)
         await node.until(lambda node: node.running)
+        monkeypatch.setattr(machine, "NODE_POLL_TIMEOUT_S", 0.05)  # Not before: on a busy machine the node must join.
         node.deaf_to |= {"GET", "POST", "DELETE"}
         async with a_node() as other, known_to(leader, other):
             assert (await job).ok
             assert other.began == [job.id]
 
 
+@pytest.mark.parametrize("takes", ["", "job"])
+async def test_a_node_that_stalls_in_the_midst_of_an_answer_loses_its_job(
+    takes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers polls all the while."""
+    monkeypatch.setattr(answer_pace, "BODY_RECEIVED_MIN_S", 0.1)
+    monkeypatch.setattr(jobs, "REATTACH_GRACE_S", 0.05)
+    async with a_node() as node, a_group(node) as (leader, grid):
+        node.takes = takes
+        await node.until(lambda node: node.polls > 1)
+        node.tricks += ["stall-answer", "stall-answer"]
+        job = await hand_in(grid)
+        await node.until(lambda node: node.began)
+        async with a_node() as other, known_to(leader, other):
+            assert (await job).ok
+            assert other.began == [job.id]
+        assert not node.tricks
+
+
 async def test_jobs_that_take_every_connection_do_not_make_a_node_seem_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "CALLS_MAX", 1)
-    monkeypatch.setattr(remote_node, "CALLS_MAX", 1)
-    monkeypatch.setattr(remote_node, "NODE_POLL_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(health, "CALLS_MAX", 1)
+    monkeypatch.setattr(machine, "NODE_POLL_TIMEOUT_S", 0.5)
     async with a_node() as node, a_node() as other, a_group(node) as (leader, grid):
         node.go.clear()
         jobs = [await hand_in(grid) for _ in range(2)]
@@ -232,8 +254,8 @@ async def test_a_capacity_beyond_all_bounds_is_bounded() -> None:
 @pytest.mark.spec("G1", "L3")
 @pytest.mark.parametrize("fault", ["500", "507", "no-zip", "cut"])
 async def test_a_sick_node_rests_and_does_not_eat_the_queue(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_node, "backoff_s", lambda _failures, _chance: 60.0)
-    monkeypatch.setattr(remote_node, "REATTACH_GRACE_S", 0.05)
+    monkeypatch.setattr(health, "backoff_s", lambda _failures, _chance: 60.0)
+    monkeypatch.setattr(jobs, "REATTACH_GRACE_S", 0.05)
     async with a_node() as sick, a_node() as well, a_group(sick) as (leader, grid), known_to(leader, well):
         if fault.isdigit():
             sick.status = int(fault), {"code": "disk"} if fault == "507" else {}
@@ -248,7 +270,7 @@ async def test_a_sick_node_rests_and_does_not_eat_the_queue(fault: str, monkeypa
 
 @pytest.mark.spec("G1")
 async def test_one_that_was_sick_is_tried_with_one_job_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_node, "backoff_s", lambda _failures, _chance: 0.05)
+    monkeypatch.setattr(health, "backoff_s", lambda _failures, _chance: 0.05)
     async with a_node() as node, a_group(node) as (leader, grid):
         await leader.until(lambda machine: any(worker.credit for worker in machine.roster))
         node.tricks.append("no-zip")
@@ -265,7 +287,8 @@ async def test_one_that_was_sick_is_tried_with_one_job_at_a_time(monkeypatch: py
 
 
 async def test_one_that_does_not_answer_a_cancel_is_polled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_node, "NODE_POLL_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(machine, "NODE_POLL_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(unwanted, "NODE_POLL_TIMEOUT_S", 0.1)
     async with a_node() as node, a_group(node) as (_, grid):
         node.deaf_to.add("DELETE")
         node.go.clear()
@@ -372,7 +395,7 @@ async def test_a_closed_leader_leaves_nothing_behind() -> None:
             await hand_in(grid)
             await node.until(lambda node: node.running)
         async with asyncio.timeout(DEADLINE_S):
-            while any("node" in task.get_name() for task in asyncio.all_tasks()):  # noqa: ASYNC110
+            while any("Node" in task.get_name() for task in asyncio.all_tasks()):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         assert not leader.leader.hub.local_peers
 
@@ -417,7 +440,7 @@ async def test_whatever_nodes_do_every_job_has_its_answer_and_nothing_is_left(se
 async def test_whatever_a_node_answers_to_a_poll_it_is_asked_again(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_node, "backoff_s", lambda *_: 0.002)
+    monkeypatch.setattr(health, "backoff_s", lambda *_: 0.002)
     async with a_node() as node, a_group(node) as (_, grid):
         for answer in [*answers(b"200 X").values(), *answers(b"500 X").values(), *ODD.values()]:
             node.raw_capacity = answer

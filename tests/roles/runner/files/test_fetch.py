@@ -7,12 +7,13 @@ import uuid
 
 import pytest
 from tests.kit.eventually import eventually
-from tests.kit.inputs_world import LARGE, WANT, InputsWorld, large
+from tests.kit.inputs_world import LARGE, WANT, InputsWorld, fetch_bounds, large
 from tests.kit.scripted_places import ScriptedPlace
 from tests.kit.workers_leader import ACK, CANCEL, DEADLINE_S, Message
 
 from wakugumi.adapters.blobs.place import OnBytes
 from wakugumi.adapters.blobs.store import Incoming, ref_of_bytes
+from wakugumi.core.transfers.fetching import USUAL_BOUNDS
 from wakugumi.errors import ConfigError, Lost, Refused
 from wakugumi.limits.files import LARGE_TRANSFERS_MAX
 from wakugumi.limits.units import KIB
@@ -24,7 +25,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("quickly")]
 async def test_what_was_asked_of_a_lost_leader_is_asked_of_the_next(
     world: InputsWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wakugumi.roles.runner.files.fetch.WANTS_OPEN_MAX", 1)
+    fetch_bounds(monkeypatch, asked=1)
     await world.worker()
     job = world.assign(a=b"one")
     first = await world.next(WANT)
@@ -53,7 +54,7 @@ async def test_large_inputs_hold_up_nobody_but_their_like(
     world: InputsWorld, places: dict[str, ScriptedPlace], monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """Whether they wait for a source, or all of their sources are slow."""
-    monkeypatch.setattr("wakugumi.roles.runner.files.fetch.LARGE_WORK_BYTES", 100)
+    fetch_bounds(monkeypatch, large_bytes=100)
     gate = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -99,7 +100,7 @@ async def test_large_caches_hold_up_nobody_but_their_like(
     world: InputsWorld, places: dict[str, ScriptedPlace], monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """The worker learns how large a cache is from the source alone, and gives back those that it cannot use yet."""
-    monkeypatch.setattr("wakugumi.roles.runner.files.fetch.LARGE_WORK_BYTES", 100)
+    fetch_bounds(monkeypatch, large_bytes=100)
     gate = asyncio.Event()
     loop = asyncio.get_running_loop()
     busy: dict[uuid.UUID, str] = {}
@@ -240,7 +241,7 @@ async def test_after_several_sources_nobody_is_accused_before_one_was_asked_for_
 async def test_a_job_fails_when_no_source_is_good(
     world: InputsWorld, places: dict[str, ScriptedPlace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wakugumi.roles.runner.files.fetch.FETCH_TRIES_MAX", 3)
+    fetch_bounds(monkeypatch, retry=USUAL_BOUNDS.retry._replace(first_s=0.001, tries_max=3))
     await world.worker()
     places["http://evil"] = ScriptedPlace("http://evil", large(1), [None] * 3)
     job = world.assign("count", a=large())
@@ -291,15 +292,15 @@ async def test_who_waits_for_another_transfer_of_the_same_frees_its_own_source(
 async def test_a_job_cancelled_between_two_tries_frees_the_source_of_the_first(
     world: InputsWorld, places: dict[str, ScriptedPlace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wakugumi.roles.runner.files.fetch.AGAIN_FIRST_S", 3_600.0)
-    monkeypatch.setattr("wakugumi.roles.runner.files.fetch.FETCH_AGAIN_MAX_S", 3_600.0)
+    fetch_bounds(monkeypatch, retry=USUAL_BOUNDS.retry._replace(first_s=3_600.0, longest_s=3_600.0))
     worker = await world.worker()
     places["http://bad"] = ScriptedPlace("http://bad", large(), [Lost("it went away")] * 2)
     job = world.assign("count", a=large())
     for _ in range(2):
         world.answer(await world.next(WANT), ref_of_bytes(large()), "http://bad")
     fetching = worker._supply._fetching
-    await eventually(lambda: any(fetch.again is not None and fetch.tries == 2 for fetch in fetching._fetches.values()))
+    fetches = fetching.machine.by_want
+    await eventually(lambda: any(one.transfer.tries == 2 and not one.is_asked for one in fetches.values()))
     world.link.send(CANCEL, job.bytes_le)
     await world.gave_up(large(), "http://bad")
 

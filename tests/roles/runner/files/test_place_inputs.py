@@ -131,7 +131,7 @@ async def main(top):
 
     await run()
     if sys.argv[2] == "later":
-        subprocess.run(["mount", "--bind", runner.folder, runner.folder], check=True)
+        subprocess.run(["mount", "--bind", top / "cache", top / "cache"], check=True)
         await run()
         await run()
         print("links are tried:", supply._lender._can_link)
@@ -175,3 +175,16 @@ def test_where_links_end_while_the_worker_lives_copies_are_made_in_a_thread(tmp_
         "True - whole in a thread",
         "links are tried: False",
     ]
+
+
+@pytest.mark.spec("W5")
+async def test_a_link_is_taken_back_from_the_jobs_directory_and_nowhere_else(world: World, tmp_path: Path) -> None:
+    for is_moved in (False, True):
+        goods, directory = world.lend("sub/a")
+        (directory / "sub").mkdir()
+        goods.place("sub/a", str(directory / "sub/a"))
+        if is_moved:  # The program puts a link in place of its folder.
+            (directory / "sub").rename(tmp_path / "outside")
+            (directory / "sub").symlink_to(tmp_path / "outside")
+        goods.release()
+        assert (directory / "sub/a").exists() == is_moved

@@ -23,6 +23,7 @@ from tests.kit.workers_leader import ACK, CANCEL, CREDIT, HEARTBEAT, HELLO_WORKE
 from wakugumi.adapters.blobs.place import FolderPlace
 from wakugumi.adapters.jobdir.large_parts import Whole
 from wakugumi.core.ids import JobId
+from wakugumi.core.transfers import deliveries
 from wakugumi.errors import Lost, Refused
 from wakugumi.roles.runner.files import send_results
 from wakugumi.wire.messages.references import BlobRef
@@ -36,7 +37,7 @@ NOISE = f"head -c {SIZE} /dev/urandom > big"
 
 @pytest.fixture(autouse=True)
 def at_once(quickly: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(send_results, "PAUSE_FIRST_S", 0.01)
+    monkeypatch.setattr(deliveries, "PAUSE_FIRST_S", 0.01)
 
 
 @pytest.fixture
@@ -226,6 +227,9 @@ class Reluctant:
         assert url == self.url
         return self
 
+    def link(self, *args: Any) -> None:
+        self._place.link(*args)
+
     def put(self, *args: Any) -> None:
         self.tries += 1
         if self.errors:
@@ -237,7 +241,7 @@ async def test_a_place_that_cannot_be_reached_is_tried_again(
     leader: WorkersLeader, bench: Bench, place: FolderPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reluctant = Reluctant(place, Lost("gone"), Refused("disk", "full"), Refused("blob-broken", "a bit fell over"))
-    monkeypatch.setattr(send_results, "open_place", reluctant)
+    monkeypatch.setattr("wakugumi.adapters.blobs.open_place.open_place", reluctant)
     bench.worker(leader.address, cpu_cap=None)
     link = await leader.connection()
     await greet(link, place)
@@ -283,7 +287,7 @@ async def test_what_can_never_be_delivered_is_a_failure(
     errors: tuple[Refused, ...],
     code: str,
 ) -> None:
-    monkeypatch.setattr(send_results, "open_place", Reluctant(place, *errors))
+    monkeypatch.setattr("wakugumi.adapters.blobs.open_place.open_place", Reluctant(place, *errors))
     bench.worker(leader.address, cpu_cap=None)
     link = await leader.connection()
     await greet(link, place)
@@ -317,7 +321,7 @@ async def test_files_that_are_gone_are_a_failure_and_not_a_wait(
 async def test_what_nobody_wants_any_more_is_not_brought(
     leader: WorkersLeader, bench: Bench, place: FolderPlace, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(send_results, "PAUSE_FIRST_S", 0.05)
+    monkeypatch.setattr(deliveries, "PAUSE_FIRST_S", 0.05)
     worker = bench.worker(leader.address, cpu_cap=None)
     link = await leader.connection()
     await greet(link, place)
@@ -339,12 +343,12 @@ async def test_what_nobody_wants_any_more_is_not_brought(
 async def test_large_results_on_their_way_hold_up_nobody_but_their_like(
     leader: WorkersLeader, bench: Bench, place: FolderPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(send_results, "LARGE_WORK_BYTES", SIZE + 500_000)
+    monkeypatch.setattr(deliveries, "LARGE_WORK_BYTES", SIZE + 500_000)
     gate = threading.Event()
     real = FolderPlace.put
 
     def put(self: FolderPlace, ref: BlobRef, *args: Any) -> None:
-        if ref.size > send_results.LARGE_WORK_BYTES:
+        if ref.size > deliveries.LARGE_WORK_BYTES:
             assert gate.wait(30)
         real(self, ref, *args)
 
@@ -355,7 +359,7 @@ async def test_large_results_on_their_way_hold_up_nobody_but_their_like(
     await greet(link, place)
     await link.expect(CREDIT)
     jobs = {}
-    for program in [*["huge"] * (send_results.AT_ONCE + 2), "big"]:
+    for program in [*["huge"] * (deliveries.AT_ONCE + 2), "big"]:
         job = uuid.uuid4()
         link.assign(job, program)
         jobs[job] = (await link.ack_of(job))["ArchiveBlob"]["Sha256"]
@@ -387,7 +391,7 @@ async def test_many_results_are_brought_a_few_at_a_time(
         with guard:
             counts[0] -= 1
 
-    monkeypatch.setattr(send_results, "AT_ONCE", 2)
+    monkeypatch.setattr(deliveries, "AT_ONCE", 2)
     monkeypatch.setattr(FolderPlace, "put", put)
     bench.worker(leader.address, slots=1, cpu_cap=None)
     link = await leader.connection()

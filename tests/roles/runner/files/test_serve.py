@@ -9,14 +9,17 @@ from pathlib import Path
 
 import pytest
 from tests.kit.inputs_world import WANT, InputsWorld, large
+from tests.kit.tls_grid import TlsGrid
 from tests.kit.worker_bench import Bench
 from tests.kit.workers_leader import WorkersLeader
 
+from wakugumi.adapters.access.certificates import make_server_certificate
+from wakugumi.adapters.access.dialled import url_of
 from wakugumi.adapters.blobs.open_place import open_place
 from wakugumi.adapters.blobs.store import BlobStore, ref_of_bytes
 from wakugumi.adapters.blobs.tokens import make_token
 from wakugumi.adapters.net.address import Address
-from wakugumi.errors import ConfigError, Refused
+from wakugumi.errors import ConfigError, Lost, Refused
 from wakugumi.roles.runner.files.serve import Serving, serve, where_to_serve
 from wakugumi.wire.messages.references import BlobRef
 
@@ -38,9 +41,9 @@ class Shop:
         incoming.finish()
         return ref
 
-    async def fetch(self, ref: BlobRef, token: str) -> bytes:
+    async def fetch(self, ref: BlobRef, token: str, leader: str = "") -> bytes:
         there = BlobStore(self.folder / "there")
-        await asyncio.to_thread(open_place(self.serving.url, token).fetch, ref, there.begin(ref))
+        await asyncio.to_thread(open_place(self.serving.url, token, leader).fetch, ref, there.begin(ref))
         return await asyncio.to_thread(Path(there.path(ref.sha256)).read_bytes)
 
 
@@ -133,3 +136,32 @@ def test_a_place_that_nobody_could_find_is_refused() -> None:
         where_to_serve(None, Address("0.0.0.0", 7000), None)
     with pytest.raises(ConfigError, match="--advertise"):
         where_to_serve(None, None, Address("w7.example", 7000))
+
+
+@pytest.mark.spec("C8", "O1")
+async def test_a_worker_with_a_certificate_serves_workers_of_its_grid_over_tls(tmp_path: Path) -> None:
+    grid = TlsGrid(tmp_path / "grid")
+    made = make_server_certificate(grid.ca, "worker", [], ["127.0.0.1"])
+    (tmp_path / "worker.pem").write_bytes(made.certificate)
+    (tmp_path / "worker.key").write_bytes(made.key)
+    entry = grid.entry(5000, grid.key("rack-1"))
+    own = entry._replace(certificate=tmp_path / "worker.pem", certificate_key=tmp_path / "worker.key")
+    serving = await serve(BlobStore(tmp_path / "here"), Address("127.0.0.1", 0), None, own)
+    shop = Shop(serving, BlobStore(tmp_path / "here"), tmp_path)
+    ref = shop.bring(large())
+    token = make_token(serving.key, ref.sha256, time.time())
+    assert serving.url.startswith("https://127.0.0.1:")
+    assert await shop.fetch(ref, token, url_of(Address("127.0.0.1", 5000), entry)) == large()
+    other = TlsGrid(tmp_path / "other")
+    stranger = url_of(Address("127.0.0.1", 5001), other.entry(5001, other.key()))
+    with pytest.raises(Lost, match="is not believed"):
+        await shop.fetch(shop.bring(b"more"), token, stranger)
+    await serving.close()
+
+
+async def test_a_worker_without_a_certificate_serves_as_before(tmp_path: Path) -> None:
+    grid = TlsGrid(tmp_path / "grid")
+    entry = grid.entry(5000, grid.key("rack-1"))
+    serving = await serve(BlobStore(tmp_path / "here"), Address("127.0.0.1", 0), None, entry)
+    assert serving.url.startswith("http://")
+    await serving.close()

@@ -8,7 +8,8 @@ import pytest
 
 from wakugumi.adapters.blobs.place import FolderPlace
 from wakugumi.adapters.blobs.store import BlobStore, ref_of_bytes
-from wakugumi.roles.runner.files.transfer import InVain, transfer
+from wakugumi.core.transfers.fetch_events import InVain
+from wakugumi.roles.runner.files.transfer import transfer
 
 CONTENT = b"0123456789" * 1_000
 REF = ref_of_bytes(CONTENT)

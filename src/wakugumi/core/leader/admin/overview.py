@@ -10,9 +10,10 @@ from heapq import nlargest, nsmallest
 from typing import NamedTuple
 from uuid import UUID
 
+from wakugumi.core.access.identity import Sight
 from wakugumi.core.backoff import TURN_STRIDE
 from wakugumi.core.buckets import OTHERS
-from wakugumi.core.ids import show_job_id
+from wakugumi.core.ids import JobId, show_job_id
 from wakugumi.core.leader.answer_records import (
     ClientRow,
     FailureRow,
@@ -31,11 +32,13 @@ from wakugumi.core.subject import Pattern, Subject, group_of
 from wakugumi.limits.leader import CLIENT_ROWS_MAX, LIST_ROWS_MAX
 
 
-def status(leader: LeaderState, now: float, limit: int = LIST_ROWS_MAX) -> StatusAnswer:
+def status(leader: LeaderState, now: float, limit: int = LIST_ROWS_MAX, sight: Sight | None = None) -> StatusAnswer:
+    """A sight that hides clients leaves the load in numbers: no subjects, no groups, and only clients in sight."""
     counts = leader.lifecycle.counts
     submitted_per_s, finished_per_s = leader.lifecycle.stats.rates(now)
-    subjects, subjects_total = _subjects(leader, now, limit)
-    groups, groups_total = _groups(leader, now, limit)
+    hides = sight is not None and not sight.sees_all
+    subjects, subjects_total = ([], 0) if hides else _subjects(leader, now, limit)
+    groups, groups_total = ([], 0) if hides else _groups(leader, now, limit)
     return StatusAnswer(
         up_s=now - leader.started_at,
         workers=len(leader.roster),
@@ -56,7 +59,7 @@ def status(leader: LeaderState, now: float, limit: int = LIST_ROWS_MAX) -> Statu
         disk_low=leader.disk_low,
         full=leader.full,
         subjects=subjects,
-        busiest=[_client_row(client) for client in _busiest(leader)],
+        busiest=[_client_row(client) for client in _busiest(leader, sight)],
         slots=sum(slots_of(worker) for worker in leader.roster),
         submitted_per_s=submitted_per_s,
         finished_per_s=finished_per_s,
@@ -80,33 +83,37 @@ def capacity(leader: LeaderState) -> dict[str, int]:
     return {"running": running, "limit": limit, "queued": leader.lanes.queued, "free": free}
 
 
-def top(leader: LeaderState, question: AskTop, now: float) -> TopAnswer:
+def top(leader: LeaderState, question: AskTop, now: float, sight: Sight | None = None) -> TopAnswer:
     limit = max(1, min(question.limit, LIST_ROWS_MAX))
     workers = nsmallest(limit, leader.roster, key=lambda worker: (-len(worker.jobs), worker.label))
     failures = [
         FailureRow(show_job_id(it.job), it.program, it.subject, it.worker, it.reason, now - it.at)
         for it in reversed(leader.lifecycle.stats.failures)
+        if sight is None or _is_seen(leader, it.job, sight)
     ]
     return TopAnswer(
-        status=status(leader, now, limit),
-        workers=[worker_row(worker, now) for worker in workers],
+        status=status(leader, now, limit, sight),
+        workers=[worker_row(worker, now, sight) for worker in workers],
         workers_total=len(leader.roster.by_id),
         failures=failures[:limit],
     )
 
 
-def worker_row(worker: WorkerRecord, now: float) -> WorkerRow:
+def worker_row(worker: WorkerRecord, now: float, sight: Sight | None = None) -> WorkerRow:
+    """A sight that hides clients hides the worker's patterns, which name the work of others, and the job that it is
+    kept free for."""
+    hides = sight is not None and not sight.sees_all
     return WorkerRow(
         worker=str(UUID(bytes_le=worker.id)),
         name=worker.name,
         state=worker.state,
-        patterns=list(worker.patterns),
+        patterns=[] if hides else list(worker.patterns),
         credit=worker.credit,
         running=len(worker.jobs),
         cpu=worker.cpu,
         seen_s=now - worker.seen_at,
         slots=worker.slots,
-        kept_for=_kept_for(worker),
+        kept_for="" if hides else _kept_for(worker),
         rests=worker.rests,
         weight=TURN_STRIDE // worker.stride,
         held_by=worker.held_by,
@@ -210,8 +217,15 @@ def _matching_count(leader: LeaderState, name: str) -> int:
     return len({number for pool in pools for number in pool.members})
 
 
-def _busiest(leader: LeaderState) -> list[ClientRecord]:
+def _is_seen(leader: LeaderState, job_id: JobId, sight: Sight) -> bool:
+    job = leader.jobs.get(job_id)
+    return sight.sees_all or (job is not None and sight.sees(job.client.id))
+
+
+def _busiest(leader: LeaderState, sight: Sight | None) -> list[ClientRecord]:
     clients = [client for client in leader.clients.by_id.values() if client.open_jobs]
+    if sight is not None:
+        clients = [client for client in clients if sight.sees(client.id)]
     return nlargest(CLIENT_ROWS_MAX, clients, key=lambda client: client.open_jobs)
 
 

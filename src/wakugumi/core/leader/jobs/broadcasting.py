@@ -12,7 +12,7 @@ from wakugumi.core.leader.jobs.job_table import JobTable
 from wakugumi.core.leader.jobs.lifecycle import JobLifecycle
 from wakugumi.core.leader.jobs.placing import JobPlacement
 from wakugumi.core.leader.jobs.results import ClientConnection
-from wakugumi.core.leader.jobs.same_request import CONFLICT, is_repeated
+from wakugumi.core.leader.jobs.same_request import CONFLICT, TAKEN, is_repeated, may_repeat
 from wakugumi.core.leader.jobs.states import DONE
 from wakugumi.core.leader.journal.entries import KeepDeadline
 from wakugumi.core.leader.scheduling.roster import Roster
@@ -61,6 +61,11 @@ class Broadcasts:
             # The broadcast of before is forgotten, but one of its parts is not.
             self._out.refuse(connection, event.job, *CONFLICT)
             return
+        if (sight := connection.sight) is not None and any(
+            (part := self._jobs.get(one.job)) is not None and not may_repeat(sight, part) for one in part_events
+        ):
+            self._out.refuse(connection, event.job, *TAKEN)
+            return
         broadcast = self._lifecycle.accept(connection, event, now)
         self._out.receipt(connection.conn, event.job)
         parts: list[BroadcastPart] = []
@@ -80,5 +85,5 @@ class Broadcasts:
                 text = f"it needs {event.requirements.slots} slots, and this worker has {max(1, worker.slots)}"
                 self._lifecycle.finish(part, False, Verdict("bad-request", text), now)
             else:
-                self._placement.place(part, now)
+                self._placement.place(part, now, is_guarded=sight is not None)
         self._lifecycle.finish(broadcast, True, list_of(parts), now)

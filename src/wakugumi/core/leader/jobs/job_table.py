@@ -7,11 +7,11 @@ list, with the links in the jobs themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import merge
 from itertools import islice
 from operator import attrgetter, le
-from typing import Final
+from typing import Final, TypeAlias
 
 from wakugumi.core.ids import ClientId, JobId
 from wakugumi.core.leader.jobs.states import DONE
@@ -19,6 +19,9 @@ from wakugumi.core.leader.records import JobRecord
 from wakugumi.core.subject import Pattern, Subject, matches
 
 _submitted_at: Final = attrgetter("submitted_at")
+
+Seen: TypeAlias = Callable[[str], bool] | None
+"""Are the jobs of this client seen? None: those of all."""
 
 
 class _Row:
@@ -76,16 +79,18 @@ class JobTable(dict[JobId, JobRecord]):
                 job.older = job.newer = None
                 self.add(job)
 
-    def count(self, client: str, wanted: Pattern | None) -> int:
-        """Number of jobs of this client, with a subject that the pattern matches; an empty client and None mean any."""
-        return sum(row.count for row in self._found(client, wanted))
+    def count(self, client: str, wanted: Pattern | None, is_seen: Seen = None) -> int:
+        """Number of jobs of this client, with a subject that the pattern matches, of a client that is seen; an empty
+        client and None mean any."""
+        return sum(row.count for row in self._found(client, wanted, is_seen))
 
-    def newest_first(self, client: str, wanted: Pattern | None) -> Iterator[JobRecord]:
-        return merge(*map(self._back_from, reversed(self._found(client, wanted))), key=lambda job: -job.submitted_at)
+    def newest_first(self, client: str, wanted: Pattern | None, is_seen: Seen = None) -> Iterator[JobRecord]:
+        rows = reversed(self._found(client, wanted, is_seen))
+        return merge(*map(self._back_from, rows), key=lambda job: -job.submitted_at)
 
-    def oldest_first(self, client: str, wanted: Pattern | None) -> Iterator[JobRecord]:
+    def oldest_first(self, client: str, wanted: Pattern | None, is_seen: Seen = None) -> Iterator[JobRecord]:
         """Row by row, each from the oldest to the newest."""
-        for row in self._found(client, wanted):
+        for row in self._found(client, wanted, is_seen):
             yield from self._forth_from(row)
 
     def check(self) -> None:
@@ -98,8 +103,11 @@ class JobTable(dict[JobId, JobRecord]):
                 assert self[job.id] is job
                 assert (job.client.id, job.subject) == (client, subject)
 
-    def _found(self, client: str, wanted: Pattern | None) -> list[_Row]:
+    def _found(self, client: str, wanted: Pattern | None, is_seen: Seen) -> list[_Row]:
         keys = [key for key in self._rows if key[0] == client] if client else list(self._rows)
+        if is_seen is not None:
+            clients = set(filter(is_seen, {name for name, _ in keys}))
+            keys = [key for key in keys if key[0] in clients]
         if wanted is not None:
             subjects = {subject for subject in {subject for _, subject in keys} if matches(wanted, subject)}
             keys = [key for key in keys if key[1] in subjects]

@@ -326,7 +326,7 @@ class JobLifecycle:
         if job.requirements is not None and not dead:
             self.file_references.end(job)
         if blobs:
-            self.file_references.keep(job.id, blobs)
+            self.file_references.keep(job.id, blobs, job.client.id)
         job.since = now
         job.ok = ok
         job.result = result

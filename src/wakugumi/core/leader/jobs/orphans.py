@@ -17,7 +17,7 @@ import msgspec
 
 from wakugumi.core.ids import ConnId, JobId, WorkerId
 from wakugumi.core.leader.events import Acked
-from wakugumi.core.leader.jobs.file_references import FileReferences
+from wakugumi.core.leader.jobs.file_references import NOBODY, FileReferences
 from wakugumi.core.leader.journal.entries import ForgetClaim, KeepClaim
 from wakugumi.core.leader.step_builder import StepBuilder
 from wakugumi.core.subject import Pattern
@@ -169,7 +169,7 @@ class OrphanJobs:
         self.answers += 1
         self._bytes += len(answer.ack.payload)
         if answer.ack.blobs:
-            self._file_references.keep(_reference_of(answer), answer.ack.blobs)
+            self._file_references.keep(_reference_of(answer), answer.ack.blobs, NOBODY)
 
     def _keep(self, answer: OrphanAnswer) -> None:
         claimant, ack = answer.claimant, answer.ack

@@ -6,7 +6,7 @@ from wakugumi.core.leader.jobs.attempts import is_final
 from wakugumi.core.leader.jobs.broadcast import owner_of
 from wakugumi.core.leader.jobs.lifecycle import JobLifecycle
 from wakugumi.core.leader.jobs.orphans import Claimant, OrphanClaim, OrphanJobs
-from wakugumi.core.leader.jobs.same_request import is_of_another
+from wakugumi.core.leader.jobs.same_request import is_of_another, is_proven
 from wakugumi.core.leader.records import JobRecord
 from wakugumi.core.leader.scheduling.roster import Roster
 from wakugumi.core.leader.step_builder import StepBuilder
@@ -21,17 +21,19 @@ class JobPlacement:
         self._lifecycle = lifecycle
         self._orphans = orphans
 
-    def place(self, job: JobRecord, now: float) -> None:
+    def place(self, job: JobRecord, now: float, *, is_guarded: bool = False) -> None:
+        """`is_guarded`: the client may not see all jobs, so an answer must prove that it is one to this request."""
         if (claim := self._orphans.take(job.id)) is not None:
-            self._take_claim(job, claim, now)
+            self._take_claim(job, claim, now, is_guarded=is_guarded)
         else:
             self._lifecycle.queue(job)
 
-    def _take_claim(self, job: JobRecord, claim: OrphanClaim, now: float) -> None:
+    def _take_claim(self, job: JobRecord, claim: OrphanClaim, now: float, *, is_guarded: bool) -> None:
         """A worker that outlived the last leader runs the job already, or has its result."""
         for answer in claim.answers:
             ack = answer.ack
-            if self._may_take(job, answer.claimant) and is_final(ack) and not is_of_another(job, ack.request):
+            is_same = is_proven(job, ack.request) if is_guarded else not is_of_another(job, ack.request)
+            if self._may_take(job, answer.claimant) and is_final(ack) and is_same:
                 self._lifecycle.finish(job, ack.ok, ack.payload, now, blobs=ack.blobs)
                 return
         runs_on = None

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from wakugumi.core.access.identity import Sight
 from wakugumi.core.ids import ConnId, JobId, Verdict
 from wakugumi.core.leader.records import ClientRecord, JobRecord
 from wakugumi.limits.leader import KEPT_BYTES_MAX, KEPT_RESULT_TTL_S, KEPT_RESULTS_MAX, UNDELIVERED_TTL_S
@@ -37,6 +38,8 @@ class ClientConnection(msgspec.Struct, gc=False, eq=False):
     seen_at: float
     as_waiters: tuple[ConnId]
     """`waiters` of a job that only this connection waits for, shared by a million jobs."""
+    sight: Sight | None = None
+    """Clients whose jobs the connection may see; None: all."""
     blocked: bool = False
     paused: bool = False
     closing: bool = False
@@ -44,6 +47,9 @@ class ClientConnection(msgspec.Struct, gc=False, eq=False):
     """Bytes of results since the last ones were written. From GIVEN_BYTES_MAX on the connection gets no more."""
     pending: OrderedDict[JobId, None] = msgspec.field(default_factory=OrderedDict)
     """Results that wait until the earlier ones are sent."""
+
+    def sees(self, job: JobRecord) -> bool:
+        return self.sight is None or self.sight.sees(job.client.id)
 
     @property
     def is_congested(self) -> bool:

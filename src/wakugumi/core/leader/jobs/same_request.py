@@ -8,12 +8,16 @@ from __future__ import annotations
 from typing import Final
 from zlib import crc32
 
+from wakugumi.core.access.identity import Sight
 from wakugumi.core.leader.events import Submitted
+from wakugumi.core.leader.jobs.states import DONE
 from wakugumi.core.leader.records import CRC_BITS, CRC_MASK, DIGEST_BITS, DIGEST_MASK, JobRecord
 from wakugumi.limits.wire import PACK_FROM_BYTES, PACK_SHARE_MAX
 
 CONFLICT: Final = ("conflict", "this job id was used for another request")
 """Code and text of the refusal."""
+TAKEN: Final = ("denied", "the job id belongs to another client")
+"""Code and text of the refusal of a job that the sight hides."""
 
 
 def digest_of(size: int, request: bytes, checksum: int = 0, payload: bytes = b"") -> int:
@@ -50,6 +54,17 @@ def is_same_request(job: JobRecord, request: bytes, payload: bytes, checksum: in
         return job.payload is None
     # Both CRC-32s are of the unpacked request, and one of the two was packed.
     return bool(checksum) or (size >= PACK_FROM_BYTES and job.size < PACK_SHARE_MAX * size)
+
+
+def is_proven(job: JobRecord, request: bytes) -> bool:
+    """Is this the digest of the job's request? False if either has none."""
+    return bool(request) and job.digest & DIGEST_MASK == int.from_bytes(request, "little")
+
+
+def may_repeat(sight: Sight, job: JobRecord) -> bool:
+    """May a client with this sight submit the job's id again? It reads the result of a known job, and replaces a job
+    that has failed."""
+    return sight.sees(job.client.id) if job.state is not DONE or job.ok else sight.owns(job.client.id)
 
 
 def is_repeated(job: JobRecord, event: Submitted) -> bool:

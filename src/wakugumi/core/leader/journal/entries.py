@@ -144,6 +144,21 @@ class ForgetClaim(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=12
     """Worker whose answer is forgotten; empty: all answers."""
 
 
+class KeepWorkerKey(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=13):
+    """The worker id belongs to this key."""
+
+    key: str
+    worker: WorkerId
+
+
+class ForgetWorkerKey(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=14):
+    """The worker id is free."""
+
+    key: str
+    worker: WorkerId = WorkerId(b"")
+    """Empty: all ids of the key."""
+
+
 LeaderKeep: TypeAlias = (
     KeepJob
     | KeepAttempt
@@ -157,4 +172,6 @@ LeaderKeep: TypeAlias = (
     | KeepDeclined
     | KeepClaim
     | ForgetClaim
+    | KeepWorkerKey
+    | ForgetWorkerKey
 )

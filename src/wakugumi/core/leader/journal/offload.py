@@ -18,6 +18,7 @@ from wakugumi.core.leader.journal.entries import DropLeaves
 from wakugumi.core.leader.journal.recovery import keep_whole
 from wakugumi.core.leader.records import JobRecord
 from wakugumi.core.leader.step_builder import StepBuilder
+from wakugumi.core.leader.worker_keys import WorkerKeys
 from wakugumi.limits.journal import JOURNAL_MOVED_BYTES_MAX
 
 
@@ -29,6 +30,7 @@ class OffloadedRequests:
         clients: Clients,
         jobs: Mapping[JobId, JobRecord],
         orphans: OrphanJobs,
+        worker_keys: WorkerKeys,
     ) -> None:
         self._out = out
         self._leaves = out.leaves
@@ -36,6 +38,7 @@ class OffloadedRequests:
         self._clients = clients
         self._jobs = jobs
         self._orphans = orphans
+        self._worker_keys = worker_keys
 
     def load(self, jobs: Sequence[JobRecord]) -> None:
         """Read the requests of these assigned jobs; each is sent when it has been read."""
@@ -90,11 +93,13 @@ class OffloadedRequests:
             self._lifecycle.open_bytes + self._lifecycle.output_bytes + results.stored_bytes + self._clients.dead.bytes
         ) + self._orphans.bytes
         written = self._leaves.written_bytes
-        for job_id in self._leaves.stragglers(len(self._jobs) + self._orphans.answers, live_bytes):
+        records = len(self._jobs) + self._orphans.answers + len(self._worker_keys)
+        for job_id in self._leaves.stragglers(records, live_bytes):
             job = self._jobs.get(job_id)
             if job is not None and self._leaves.is_in_oldest(job.leaf):
                 keep_whole(job, self._out, self._lifecycle, now)
             self._orphans.move(job_id)
+            self._worker_keys.move(job_id)
             if self._leaves.written_bytes - written >= JOURNAL_MOVED_BYTES_MAX:
                 break  # The other jobs stay the oldest, and are next.
         before = self._leaves.droppable()

@@ -29,6 +29,7 @@ from wakugumi.core.leader.journal.entries import (
     DropLeaves,
     ForgetClaim,
     ForgetJob,
+    ForgetWorkerKey,
     KeepAttempt,
     KeepClaim,
     KeepDeadline,
@@ -38,6 +39,7 @@ from wakugumi.core.leader.journal.entries import (
     KeepOutcome,
     KeepResult,
     KeepWhole,
+    KeepWorkerKey,
     LeaderKeep,
 )
 from wakugumi.core.leader.records import CRC_BITS, ClientRecord, JobRecord
@@ -80,7 +82,7 @@ def keep_whole(job: JobRecord, out: StepBuilder, lifecycle: JobLifecycle, now: f
             job.delivered,
             job.requeued,
             without_shuns(job.requirements),
-            lifecycle.file_references.results.get(job.id, ()),
+            lifecycle.file_references.blobs_of(job.id),
             lifecycle.tried.get(job.id),
             job.request,
         )
@@ -140,6 +142,7 @@ class _RecoveryFold:
         self._jobs = leader.jobs
         self._leaves = leader.leaves
         self._dead = leader.clients.dead
+        self._worker_keys = leader.worker_keys
         self._client_of = leader.clients.get_or_add
         self._clients: dict[ClientId, ClientRecord] = {}
         self._same: dict[str | float, str | float] = {}
@@ -168,6 +171,8 @@ class _RecoveryFold:
             elif isinstance(record, ForgetClaim):
                 for worker in [record.worker] if record.worker else list(self.orphans.get(record.job, ())):
                     self._forget_answer(record.job, worker)
+            elif isinstance(record, KeepWorkerKey | ForgetWorkerKey):
+                self._worker_keys.recovered(record)
             elif not isinstance(record, DropLeaves):
                 job = self._jobs.get(record.job)
                 if job is not None:
@@ -297,7 +302,7 @@ def _take_back_result(leader: LeaderState, job: JobRecord, blobs: tuple[str, ...
     if job in leader.clients.dead:
         leader.lifecycle.file_references.begin(job)
     if blobs:
-        leader.lifecycle.file_references.keep(job.id, blobs)
+        leader.lifecycle.file_references.keep(job.id, blobs, job.client.id)
     job.since = now
     if job.delivered:
         results.keep(job, now)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from wakugumi.errors import ConfigError, Lost, Refused
@@ -17,11 +17,7 @@ from wakugumi.wire.messages.references import BlobRef
 
 if TYPE_CHECKING:
     from wakugumi.adapters.blobs.place import OnBytes, Place
-
-TRIES: Final = 6
-PAUSE_FIRST_S: Final = 0.5
-"""Doubled after each try: with six tries a leader has a quarter of a minute to come back."""
-_BUSY: Final = frozenset({"full", "blob-busy"})
+    from wakugumi.adapters.zip.read import Archive
 
 _STEP_S: Final = 0.1
 
@@ -37,21 +33,20 @@ def fetched(place_url: str, ref: BlobRef, folder: str, on_bytes: OnBytes = ignor
     Raises Refused("expired") if the leader no longer keeps it, Refused for broken content, Lost, and OSError if the
     folder cannot be written.
     """
-    from wakugumi.adapters.blobs.temporary import open_here
-
-    place = _open(place_url)
-    try:
-        file = open_here(place, ref, on_bytes)
-        if file is None:
-            file = _fetch(place, ref, folder, on_bytes)
-    except Refused as error:
-        if error.code == "no-blob":
-            raise _expired() from None
-        raise
-    try:
+    with _fetched(place_url, ref, folder, on_bytes) as (file, path):
+        if path:
+            os.unlink(path)
         yield file
-    finally:
-        os.close(file)
+
+
+@contextlib.contextmanager
+def fetched_archive(place_url: str, ref: BlobRef, folder: str, on_bytes: OnBytes = ignore_bytes) -> Iterator[Archive]:
+    """A verified archive to be unpacked in `folder`, once. Raises as `fetched`."""
+    from wakugumi.adapters.zip.read import Archive
+
+    head = bytearray()
+    with _fetched(place_url, ref, folder, on_bytes, head) as (file, path):
+        yield Archive.of_download(file, path, bytes(head)) if path else Archive.of_file(file)
 
 
 def fetch_bytes(place_url: str, ref: BlobRef) -> bytes:
@@ -76,31 +71,81 @@ def fetched_nearby(place_url: str, ref: BlobRef) -> Iterator[int]:
         ) from None
 
 
-def _fetch(place: Place, ref: BlobRef, folder: str, on_bytes: OnBytes) -> int:
-    """An open file whose name is removed."""
+@contextlib.contextmanager
+def _fetched(
+    place_url: str, ref: BlobRef, folder: str, on_bytes: OnBytes, head: bytearray | None = None
+) -> Iterator[tuple[int, str]]:
+    """An open file, and the path of a download, which is removed at the end. A `head` gets that of an archive."""
+    from wakugumi.adapters.blobs.temporary import open_here
+
+    place = _open(place_url)
+    with contextlib.ExitStack() as stack:
+        try:
+            file, path = open_here(place, ref, on_bytes), ""
+            if file is None:
+                path = stack.enter_context(_download(place, ref, folder, on_bytes, head))
+                file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except Refused as error:
+            if error.code == "no-blob":
+                raise _expired() from None
+            raise
+        stack.callback(os.close, file)
+        yield file, path
+
+
+@contextlib.contextmanager
+def _download(place: Place, ref: BlobRef, folder: str, on_bytes: OnBytes, head: bytearray | None) -> Iterator[str]:
+    """The path of a complete download."""
     from weakref import finalize
 
-    from wakugumi.adapters.blobs.temporary import NotWritten, TemporaryDownload
+    from wakugumi.adapters.blobs.temporary import ArchiveDownload, NotWritten, TemporaryDownload
 
     path = os.path.join(folder, f".waku-{os.urandom(8).hex()}")
     scratch = f"{path}.part"
     # Also at the end of the program, if that happens while this thread still waits for bytes.
     clean_up = finalize(place, _remove, scratch, path)
     try:
-        for attempt in range(TRIES):
-            try:
-                with contextlib.closing(TemporaryDownload(ref, scratch, path)) as incoming:
-                    place.fetch(ref, incoming, on_bytes)
-                break
-            except (Lost, Refused) as error:
-                if attempt == TRIES - 1 or (isinstance(error, Refused) and error.code not in _BUSY):
-                    raise
-                _wait(PAUSE_FIRST_S * 2**attempt, on_bytes)
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+        def fetch() -> None:
+            incoming = (
+                TemporaryDownload(ref, scratch, path) if head is None else ArchiveDownload(ref, scratch, path, head)
+            )
+            with contextlib.closing(incoming):
+                place.fetch(ref, incoming, on_bytes)
+
+        _persist(fetch, on_bytes)
+        yield path
     except NotWritten as no:
         raise no.error from None
     finally:
         clean_up()
+
+
+def _persist(fetch: Callable[[], None], on_bytes: OnBytes) -> None:
+    """As many tries as the machine wants. Raises Lost, Refused, and exceptions of `on_bytes`."""
+    from random import random
+    from time import monotonic
+
+    from wakugumi.core.flows import ActFailed, Answered
+    from wakugumi.core.transfers.downloads import DownloadMachine
+    from wakugumi.core.transfers.transfers import GivenUp
+
+    machine = DownloadMachine(monotonic(), random)
+    step = machine.tick(monotonic())
+    while machine.outcome is None:
+        if step.do:
+            number = step.do[0].number
+            try:
+                fetch()
+                event: Answered | ActFailed = Answered(number, None)
+            except (Lost, Refused) as error:
+                event = ActFailed(number, error)
+            step = machine.handle([event], monotonic())
+        else:
+            _wait((machine.wake_at() or 0.0) - monotonic(), on_bytes)
+            step = machine.tick(monotonic())
+    if isinstance(machine.outcome, GivenUp):
+        raise machine.outcome.error
 
 
 def _remove(*names: str) -> None:

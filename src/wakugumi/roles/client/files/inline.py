@@ -15,11 +15,6 @@ from wakugumi.wire.messages.job import InputFile, read_request
 from wakugumi.wire.messages.payload import encode
 
 
-def could_fit(attached: Attached) -> bool:
-    """Is it worth to try? Decided by the sizes, without reading."""
-    return sum(each.ref.size for each in attached.values()) * 4 // 3 <= PAYLOAD_BYTES_MAX
-
-
 def inlined(frame: bytes, attached: Attached) -> bytes | None:
     """The same job with all content in its frame; None if too large. Reads files: call it in a thread. Raises
     Refused."""

@@ -76,6 +76,14 @@ class InputBlob(msgspec.Struct, frozen=True, gc=False):
     ref: BlobRef
     source: LocalFile | bytes
 
+    @property
+    def size(self) -> int:
+        return self.ref.size
+
+    @property
+    def is_in_memory(self) -> bool:
+        return isinstance(self.source, bytes)
+
 
 Content: TypeAlias = bytes | str | Path | Cached | InputBlob
 """Content of a file: bytes, text, the file at this path at the time of the submit, the file of this name in a cache, or

@@ -39,6 +39,8 @@ class ConnectionRow(msgspec.Struct, eq=False):
     """Name of the leader."""
     link: Link | None
     """None once the connection has ended."""
+    url: str
+    """URL of the leader itself."""
     place: str = ""
     """URL at which the leader keeps content that does not fit a frame."""
 
@@ -53,8 +55,8 @@ class LeaderConnections:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def opened(self, conn: ConnId, link: Link, name: str) -> None:
-        self._rows[conn] = ConnectionRow(name, link)
+    def opened(self, conn: ConnId, link: Link, name: str, url: str) -> None:
+        self._rows[conn] = ConnectionRow(name, link, url)
         self._open += 1
         self._none_open.clear()
         if len(self._rows) > CONNECTIONS_KEPT:
@@ -67,7 +69,7 @@ class LeaderConnections:
         if BLOBS not in welcome.wants:
             return None
         row = self._rows[conn]
-        row.place = welcome.blobs or f"http://{row.name}"
+        row.place = welcome.blobs or row.url
         return row.place
 
     def lost(self, conn: ConnId) -> None:
@@ -118,8 +120,10 @@ class LeaderConnections:
 class LeaderLine:
     """One connection of a client: frames in, events out."""
 
-    def __init__(self, conn: ConnId, name: str, hello: bytes, listeners: LineListeners) -> None:
+    def __init__(self, conn: ConnId, name: str, hello: bytes, listeners: LineListeners, secured: str = "") -> None:
+        """`secured`: URL of a leader that proves who it is."""
         self._conn = conn
+        self._secured = secured
         self._name = name
         self._hello = hello
         self._listeners = listeners
@@ -129,10 +133,10 @@ class LeaderLine:
     def on_open(self, link: Link) -> None:
         link.greet(self._hello)
         listeners = self._listeners
-        listeners.connections.opened(self._conn, link, self._name)
+        listeners.connections.opened(self._conn, link, self._name, self._secured or f"http://{self._name}")
         listeners.uploads.connected(self._conn)
         listeners.statuses.opened(self._name)
-        self._post(ev.Connected(self._conn))
+        self._post(ev.Connected(self._conn, bool(self._secured)))
 
     def on_frame(self, link: Link, frame: Frame) -> None:
         kind = frame.type
@@ -144,7 +148,7 @@ class LeaderLine:
         elif kind == fr.HEARTBEAT:
             self._post(ev.HeartbeatReceived(self._conn))
         elif kind == fr.REFUSAL:
-            self._refused(frame)
+            self._refused(link, frame)
         elif kind == fr.ASK:
             self._post(ev.QuestionAnswered(self._conn, frame.corr_id, frame.subject == "refused", frame.payload))
         elif kind == fr.FOUND and frame.subject in {"unknown", "failed", "known"}:
@@ -189,11 +193,15 @@ class LeaderLine:
         self._post(ev.HeartbeatReceived(self._conn))
         self._listeners.questions.progress(frame.corr_id, result)
 
-    def _refused(self, frame: Frame) -> None:
+    def _refused(self, link: Link, frame: Frame) -> None:
         if frame.corr_id in self._listeners.questions:
             self._post(ev.QuestionAnswered(self._conn, frame.corr_id, True, frame.payload))
             return
         refusal = read_refusal(frame.payload)
+        if frame.corr_id == fr.NO_ID:
+            self._post(ev.HelloRefused(self._conn, refusal.code, refusal.message))
+            link.close()
+            return
         self._post(ev.JobRefused(self._conn, JobId(frame.corr_id), refusal.code, refusal.message))
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
+from wakugumi.adapters.net.connect import NO_TLS, NOT_BELIEVED
 from wakugumi.adapters.net.link import Link, LinkOwner
 from wakugumi.core.client import events as ev
 from wakugumi.core.client.events import LeaderNo
@@ -20,13 +21,22 @@ from wakugumi.core.client.leaders import SAYS_NOTHING
 from wakugumi.errors import ConfigError
 from wakugumi.limits.client import LEADERS_PER_CLIENT_MAX
 
+if TYPE_CHECKING:
+    from wakugumi.adapters.access.entry import AccessEntry
+
 log = logging.getLogger("wakugumi.client")
 
 WAITING_LOGGED_AFTER_S: Final = 1.0
 """A shorter pause of a leader is not logged."""
 
-Dialler: TypeAlias = Callable[[LinkOwner], Awaitable[Link]]
+Dialler: TypeAlias = "Callable[[LinkOwner, AccessEntry | None], Awaitable[Link]]"
 """Makes a connection. Raises Lost if it may succeed later, another WakugumiError if it never will."""
+FindAccess: TypeAlias = "Callable[[], Awaitable[AccessEntry | None]]"
+"""How the next connection is made; None: plain. Raises Lost or ConfigError."""
+
+
+async def _plain() -> None:
+    """No access entry."""
 
 
 class LeaderStatus(msgspec.Struct, frozen=True):
@@ -65,9 +75,10 @@ class Status(msgspec.Struct, frozen=True):
 class Endpoint:
     """One leader: its address, and its last known state."""
 
-    def __init__(self, name: str, dialler: Dialler) -> None:
+    def __init__(self, name: str, dialler: Dialler, access: FindAccess = _plain) -> None:
         self.name = name
         self.dialler = dialler
+        self.access = access
         self.no = LeaderNo(0)
         self.ready: ev.Ready | None = None
         self.trouble = "not connected yet"
@@ -153,6 +164,10 @@ class LeaderStatuses:
         """Hint for `trouble`, if not the usual one."""
         if any(endpoint.trouble == SAYS_NOTHING for endpoint in self._rows.values()):
             return "see what listens there; if it is a leader of the first version, say --old-leader (old_leader=True)"
+        if NO_TLS in self.trouble:
+            return "there is a key for this address, and keys are shown only over TLS: check address and port"
+        if NOT_BELIEVED in self.trouble:
+            return "its certificate is of another grid or role, or expired: check the address; the key was not sent"
         return None
 
     def opened(self, name: str) -> None:

@@ -4,9 +4,8 @@
                                       Session ◄───────────────── effects ────┘
                                          └── `connections`: a LeaderLine for each ◄── frames ──► leader
 
-`failover` decides about jobs and leaders; this file connects the parts and hands them its effects. The waits without
-any leader are decided here: `served` at the beginning (defaults in `limits/client.py`), `set_patience` later (for ever
-by default).
+`failover` decides about jobs and leaders, `patience` how long they wait without any; this file connects the parts and
+hands them its effects. `served` has the deadline of its caller (defaults in `limits/client.py`).
 """
 
 from __future__ import annotations
@@ -18,17 +17,21 @@ from contextlib import suppress
 from functools import partial
 from typing import assert_never
 
+from wakugumi.adapters.access.dialled import url_of
 from wakugumi.adapters.loop.drive import Drive
 from wakugumi.adapters.loop.tasks import Tasks
+from wakugumi.adapters.net.address import parse_address
 from wakugumi.core.client import events as ev
 from wakugumi.core.client.events import ClientDo, ClientEvent, LeaderNo
 from wakugumi.core.client.failover import Failover
 from wakugumi.core.client.leaders import Choice
+from wakugumi.core.client.patience import LeaderPatience
 from wakugumi.core.ids import ConnId, JobId
+from wakugumi.core.transfers.upload_events import NO_VARIABLES
 from wakugumi.errors import ConfigError, Lost, Refused, WakugumiError
 from wakugumi.limits.client import ADOPT_GRACE_S, UNFINISHED_PER_CLIENT_MAX
 from wakugumi.roles.client.ask import PendingQuestions
-from wakugumi.roles.client.files.uploads import NO_VARIABLES, FileTransfer, Uploads
+from wakugumi.roles.client.files.uploads import FileTransfer, Uploads
 from wakugumi.roles.client.map_window import MapWindow
 from wakugumi.roles.client.session.book import JobBook
 from wakugumi.roles.client.session.connections import LeaderConnections, LeaderLine, LineListeners
@@ -40,12 +43,13 @@ from wakugumi.wire.messages.job import pack_ids
 
 
 class Session:
-    """Make it inside a running loop: it connects at once, until it is closed. `hello` makes a hello for a cap."""
+    """Make it inside a running loop: it connects at once, until it is closed. `hello` makes a hello for a cap and
+    the text of a key."""
 
     def __init__(
         self,
         endpoints: Sequence[Endpoint],
-        hello: Callable[[int], bytes],
+        hello: Callable[[int, str], bytes],
         *,
         cap: int,
         choice: Choice = "least",
@@ -73,13 +77,14 @@ class Session:
         self._post = self._drive.post
         self._connections = LeaderConnections()
         self._send = self._connections.send
-        self._uploads = Uploads(self.tasks, self._send, self._upload_refused, self._does_not_fit)
+        self._uploads = Uploads(self._send, self._upload_refused, self._does_not_fit)
+        self._uploads.failed.add_done_callback(self._drive_failed)
         self.jobs = JobBook(self._connections, self._uploads, self._post)
         self.room = Room(self.jobs, self._uploads, unfinished_max)
         self.questions = PendingQuestions(self._statuses, self._uploads, self._post)
         self._listeners = LineListeners(self._connections, self._statuses, self._uploads, self.questions, self._post)
         self._windows: set[MapWindow] = set()
-        self._patience_s: float | None = None
+        self._patience = LeaderPatience()
         self._patience_timer: asyncio.TimerHandle | None = None
         """Runs while no leader serves, unless the patience has no end."""
         self._served_once: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -95,20 +100,21 @@ class Session:
 
     def set_patience(self, patience_s: float | None) -> None:
         """How long jobs wait while no leader serves; for ever if None."""
-        self._patience_s = patience_s
-        self._update_patience_timer()
+        self._patience.patience_s = patience_s
+        self._look_at_patience()
 
-    def _update_patience_timer(self) -> None:
-        timer, patience_s = self._patience_timer, self._patience_s
-        waits = self.jobs.ended is None and patience_s is not None and not self._statuses.any_serves
-        if timer is not None and not waits:
-            timer.cancel()
+    def _look_at_patience(self) -> None:
+        loop = asyncio.get_running_loop()
+        waits = self.jobs.ended is None and not self._statuses.any_serves
+        self._patience.look(loop.time(), waits=waits)
+        if self._patience_timer is not None:
+            self._patience_timer.cancel()
             self._patience_timer = None
-        elif timer is None and waits and patience_s is not None:
-            self._patience_timer = asyncio.get_running_loop().call_later(patience_s, self._patience_over)
+        if (due_at := self._patience.due_at) is not None:
+            self._patience_timer = loop.call_at(due_at, self._patience_over)
 
     def _patience_over(self) -> None:
-        why = f"no leader at {self._statuses.name} for {self._patience_s:g} s: {self._statuses.trouble}"
+        why = f"no leader at {self._statuses.name} for {self._patience.patience_s:g} s: {self._statuses.trouble}"
         self._end(Refused("no-leader", why, self._statuses.hint))
 
     async def close(self) -> None:
@@ -121,6 +127,7 @@ class Session:
         await asyncio.sleep(0)  # The drive handles posted events: the last confirms and cancels are still sent.
         await self._connections.close()
         self._drive.close()
+        await self._uploads.close()
         await self.tasks.close()
 
     def status(self) -> Status:
@@ -222,20 +229,22 @@ class Session:
                     self._connections.hang_up(conn, why)
                 case ev.Ready():
                     self._ready(effect)
+                case ev.AllRefused(code, text):
+                    self._end(Refused(code, text))
                 case ev.Away() | ev.Waiting() if self.jobs.ended is not None:
                     pass  # Expected after the end.
                 case ev.Away():
                     self._statuses.disconnected(
                         effect, served_once=self._served_once.done(), unfinished=len(self.jobs.unfinished)
                     )
-                    self._update_patience_timer()
+                    self._look_at_patience()
                 case ev.Waiting():
                     self._statuses.waits(effect)
                 case ev.WaitingOver():
                     self._statuses.wait_over(effect)
                 case ev.Parted(leader, conn):
                     self._statuses.parted(leader)
-                    self._update_patience_timer()
+                    self._look_at_patience()
                     self._connections.part(conn)
                 case _:
                     assert_never(effect)
@@ -243,7 +252,7 @@ class Session:
 
     def _ready(self, effect: ev.Ready) -> None:
         self._statuses.connected(effect)
-        self._update_patience_timer()
+        self._look_at_patience()
         if not self._served_once.done():
             self._served_once.set_result(None)
 
@@ -253,11 +262,20 @@ class Session:
 
         async def dial() -> None:
             try:
-                await endpoint.dialler(LeaderLine(conn, endpoint.name, self._hello(cap), self._listeners))
+                access = await endpoint.access()
+                key, secured = "", ""
+                if access is not None:
+                    key = "" if access.key is None else access.key.text
+                    secured = url_of(parse_address(endpoint.name), access)
+                line = LeaderLine(conn, endpoint.name, self._hello(cap, key), self._listeners, secured)
+                await endpoint.dialler(line, access)
             except Lost as error:
                 self._post(ev.Disconnected(conn, str(error)))
             except WakugumiError as error:
-                self._end(error)
+                if self._statuses.are_several:
+                    self._post(ev.Disconnected(conn, str(error)))
+                else:
+                    self._end(error)
 
         self.tasks.start(dial(), name=f"dial {endpoint.name}")
 
@@ -287,7 +305,7 @@ class Session:
         self.jobs.ended = error
         self.room.gate = False
         self._statuses.end(str(error))
-        self._uploads.close()
+        self._uploads.release_all()
         for window in list(self._windows):
             window.fail(error)
         self.jobs.fail()

@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
+from io import FileIO
+from pathlib import Path
 from typing import Any, Final
 
 from wakugumi.adapters.blobs.place import FolderPlace, Place
 from wakugumi.adapters.blobs.routes import blob_routes
-from wakugumi.adapters.blobs.store import BlobStore
+from wakugumi.adapters.blobs.store import BlobStore, ref_of_bytes, ref_of_file
+from wakugumi.adapters.blobs.temporary import open_blob
+from wakugumi.adapters.blobs.tokens import EVERYONE, BlobReaders
 from wakugumi.adapters.http.page import Pages
 from wakugumi.adapters.loop.tasks import Tasks
-from wakugumi.errors import WakugumiError
+from wakugumi.adapters.spool import Spool, Spools
+from wakugumi.core.access.identity import Identity
+from wakugumi.errors import Lost, Refused, WakugumiError
 from wakugumi.limits.files import BLOB_ABANDONED_S, BLOB_STORE_BYTES, BLOB_SWEEP_S, BLOB_UNUSED_S
 from wakugumi.roles.leader.files.expected_blobs import ExpectedBlobs
 from wakugumi.wire.messages.references import BlobRef
@@ -50,6 +57,7 @@ class LeaderBlobs:
         self.url = url
         self.workers_at = workers_at
         self.expected = ExpectedBlobs()
+        self.readers: BlobReaders = EVERYONE
         self.is_held: Callable[[str], bool] = lambda _: True
         """Whether a blob is still needed; all are until `begin`."""
         self._bytes_max = bytes_max
@@ -59,6 +67,9 @@ class LeaderBlobs:
         self._removing: dict[str, asyncio.Future[None]] = {}
         """Blobs that are being removed, each with the end of its removal."""
         self._tasks = Tasks()
+        folder = Path(tempfile.gettempdir()) if self.store is None else self.store.incoming
+        self.spools = Spools(folder)
+        """For content on its way into the place."""
 
     @property
     def store(self) -> BlobStore | None:
@@ -68,7 +79,7 @@ class LeaderBlobs:
     @property
     def routes(self) -> Sequence[Pages]:
         """Routes that serve the blobs, if the leader itself does."""
-        return () if self.store is None or self.url else (blob_routes(self.store, writable=True),)
+        return () if self.store is None or self.url else (blob_routes(self.store, writable=True, readers=self.readers),)
 
     def free(self, blobs: Sequence[str]) -> None:
         """Remove blobs of forgotten results that are no longer needed; not from a place that others may use."""
@@ -84,19 +95,63 @@ class LeaderBlobs:
             self._removing.update(dict.fromkeys(loose, removal))
             removal.add_done_callback(lambda removal: self._removed(loose, removal))
 
+    def open(self, ref: BlobRef) -> FileIO:
+        """A blob's content, wherever the place is. Call it in a thread. Raises Refused."""
+        try:
+            return open_blob(self.place, ref)
+        except Lost as error:
+            raise Refused("worker-error", f"a blob cannot be fetched: {error}") from None
+
+    async def put(self, ref: BlobRef, path: Path) -> None:
+        """Put a file of `spools` into the place. Raises Refused."""
+        self.expected.name([ref])  # Keeps the blob from being removed for BLOB_NAMED_S.
+        put = self.place.put if self.store is None else self.store.adopt
+        try:
+            await asyncio.to_thread(put, ref, path)
+        except Lost as error:
+            raise Refused("worker-error", f"content cannot be put into the leader's place: {error}") from None
+        self.expected.name([ref])  # Again, since the put may have been slow.
+
+    async def keep(self, spool: Spool) -> BlobRef:
+        """Put a whole body into the place. Raises Refused."""
+        path = await spool.name()
+        try:
+            ref = BlobRef(spool.sha256, spool.size)
+            if not ref.sha256:  # The body was changed.
+                ref = await self.spools.beside(lambda: ref_of_file(path))
+            await self.put(ref, path)
+        finally:
+            path.unlink(missing_ok=True)
+        return ref
+
+    def read(self, refs: Sequence[BlobRef]) -> dict[str, bytes]:
+        """The verified content of small blobs, by their hashes. Call it in a thread. Raises Refused."""
+        contents: dict[str, bytes] = {}
+        for ref in refs:
+            if ref.sha256 not in contents:
+                with self.open(ref) as file:
+                    content = contents[ref.sha256] = file.read()
+                if ref_of_bytes(content) != ref:
+                    raise Refused("blob-broken", "the content is not what its SHA-256 says")
+        return contents
+
     def missing(
         self,
         refs: Sequence[BlobRef],
         then: Callable[[list[str]], None],
         failed: Callable[[Exception], None] | None = None,
+        *,
+        asker: Identity | None = None,
     ) -> None:
-        """Call `then` with the blobs that have to be put into the place: now, or later in the loop.
+        """Call `then` with the blobs that have to be put into the place: now, or later in the loop. Blobs that `asker`
+        may not read are among them.
 
         If the place does not answer, these are all blobs: the sender then checks each, and retries while it cannot
         reach the place. A job thus survives a short outage, and its user sees a long one. An unexpected error goes to
         `failed`, if given.
         """
-        self.look_for(refs, lambda absent, unknown: then([*absent, *unknown]), failed)
+        unseen = [ref.sha256 for ref in refs if asker is not None and not self.readers.may_read(asker, ref.sha256)]
+        self.look_for(refs, lambda absent, unknown: then(list(dict.fromkeys([*absent, *unknown, *unseen]))), failed)
 
     def look_for(
         self,
@@ -131,6 +186,7 @@ class LeaderBlobs:
 
     async def close(self) -> None:
         await self._tasks.close()
+        self.spools.close()
 
     async def sweep(self, store: BlobStore) -> None:
         """Remove unneeded blobs that are old or take too much space. Only the loop may call `is_held`."""

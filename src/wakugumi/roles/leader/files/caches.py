@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from wakugumi.adapters.blobs.place import Place
-from wakugumi.adapters.blobs.store import Incoming, is_sha256, ref_of_bytes
+from wakugumi.adapters.blobs.store import is_sha256, ref_of_bytes
 from wakugumi.adapters.blobs.tokens import make_token
 from wakugumi.adapters.journal.cache_manifests import Manifests
 from wakugumi.adapters.loop.drive import Drive
@@ -168,14 +168,15 @@ class LeaderCaches:
         try:
             request = read_put(frame.payload)
             asked = _read_request(peer.conn, frame, request)
+            peer.access.check_put(asked.cache_id, asked.targets)
         except Refused as no:
-            _refuse_put(peer, frame, no.code, no.message)
+            refuse_put(peer, frame, no.code, no.message)
             return
         inline = [entry for entry in request.entries if entry.content is not None]
         if not inline:
             self._look(peer, frame, asked)
         elif self._inline.get(peer.conn, 0) >= _INLINE_PUTS_MAX:
-            _refuse_put(peer, frame, "full", f"a client may have {_INLINE_PUTS_MAX} puts on their way to the disk")
+            refuse_put(peer, frame, "full", f"a client may have {_INLINE_PUTS_MAX} puts on their way to the disk")
         else:
             self._inline[peer.conn] = self._inline.get(peer.conn, 0) + 1
             contents = {file.sha256: entry.content for file, entry in zip(asked.files, request.entries)}
@@ -273,7 +274,7 @@ class LeaderCaches:
             await asyncio.to_thread(_put_all, self._blobs.place, contents)
         except (Refused, Lost) as error:
             code = error.code if isinstance(error, Refused) else ""
-            _refuse_put(peer, frame, "disk-full" if code == "disk" else code, f"its content cannot be kept: {error}")
+            refuse_put(peer, frame, "disk-full" if code == "disk" else code, f"its content cannot be kept: {error}")
             return
         finally:
             if peer.conn in self._inline:
@@ -296,9 +297,10 @@ class LeaderCaches:
                 payload = encode(Missing(missing))
                 peer.link.send(fr.encode(fr.MISSING, corr_id=frame.msg_id, payload=payload))
             else:
-                _refuse_put(peer, frame, "no-blob", f"its content is not here: {missing[0]}")
+                refuse_put(peer, frame, "no-blob", f"its content is not here: {missing[0]}")
 
-        self._blobs.missing(refs, found)
+        # An old client sent the content in its frame.
+        self._blobs.missing(refs, found, asker=peer.access.identity if peer.blobs else None)
 
     # Effects of the cache machine.
 
@@ -331,8 +333,8 @@ class LeaderCaches:
         """Read all content into one frame for an old worker."""
         refs = [BlobRef(file.sha256, file.size) for file in effect.files]
         try:
-            contents = await asyncio.to_thread(_read_all, self._blobs.place, refs)
-        except (Refused, Lost) as error:
+            contents = await asyncio.to_thread(self._blobs.read, refs)
+        except Refused as error:
             text = f"the leader cannot read it: {error}"
             self.drive.post(se.PutAnswered(peer.conn, effect.put, effect.cache_id, se.FAILED, text))
             return
@@ -393,19 +395,6 @@ def _put_all(place: Place, contents: Mapping[str, bytes | None]) -> None:
                 place.put(ref_of_bytes(content), path)
 
 
-def _read_all(place: Place, refs: Sequence[BlobRef]) -> dict[str, bytes]:
-    """Raises Refused or Lost."""
-    import tempfile
-
-    contents: dict[str, bytes] = {}
-    with tempfile.TemporaryDirectory(prefix="wakugumi-") as folder:
-        for ref in refs:
-            path = f"{folder}/{ref.sha256}"
-            place.fetch(ref, Incoming(ref, f"{path}.part", path))
-            contents[ref.sha256] = Path(path).read_bytes()
-    return contents
-
-
 # Effects as frames.
 
 
@@ -435,7 +424,7 @@ def _send_summary(peer: Peer, effect: se.SendSummary) -> None:
     _send_ack(peer, effect.ask, result)
 
 
-def _refuse_put(peer: Peer, frame: Frame, code: str, text: str) -> None:
+def refuse_put(peer: Peer, frame: Frame, code: str, text: str) -> None:
     result = CachePutResult(read_cache_put(frame.payload), FAILED, text[:TEXT_CHARS_MAX])
     _send_ack(peer, frame.msg_id, msgspec.structs.replace(result, code=code if peer.blobs else ""))
 

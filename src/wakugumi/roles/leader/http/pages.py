@@ -8,32 +8,36 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from shutil import rmtree
 from typing import Final
 
 import msgspec
 from msgspec import structs
 
 from wakugumi import __version__
-from wakugumi.adapters.blobs.place import Place
-from wakugumi.adapters.blobs.store import Incoming
 from wakugumi.adapters.http.page import HttpRequest, PageRoute, Reply
-from wakugumi.adapters.http.upload import Received, receive_file
+from wakugumi.adapters.http.upload import Received
 from wakugumi.adapters.jobdir.large_parts import ARCHIVE, STDERR, STDOUT
 from wakugumi.adapters.net.compression import is_packed, unpack
+from wakugumi.adapters.spool import Spools
+from wakugumi.core.access.decide import check_submit
+from wakugumi.core.access.identity import Role
+from wakugumi.core.connections.received_inputs import ReceivedInputs
 from wakugumi.core.ids import ClientId, ConnId, JobId, Verdict, show_job_id
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.answer_records import CancelAnswer, ExplainAnswer, JobRow
 from wakugumi.core.leader.questions import AskCancel, AskExplain, AskJob
 from wakugumi.core.metric_table import LEADER_CONNECTIONS, LEADER_HTTP_BUSY, LEADER_HTTP_RECEIVING
 from wakugumi.core.metrics import Counter, Family
-from wakugumi.errors import Lost, PeerError, Refused
+from wakugumi.errors import PeerError, Refused
 from wakugumi.limits.files import BLOB_BYTES_MAX, INLINE_FILE_BYTES_MAX
-from wakugumi.roles.http.job_request import CLIENT, JobForm, job_of, request_of
+from wakugumi.roles.access.guard import AccessGuard
+from wakugumi.roles.http.access_pages import access_pages
+from wakugumi.roles.http.job_request import CLIENT, JobForm, job_of, with_program
 from wakugumi.roles.http.page_table import LEADER, page_routes
+from wakugumi.roles.http.receive_job import receive_job, takes_envelopes
 from wakugumi.roles.http.status_pages import OK, STOPPING, wayside_pages
 from wakugumi.roles.http.zip_response import answer_of
 from wakugumi.roles.leader.effects import record_of
@@ -43,10 +47,11 @@ from wakugumi.roles.leader.hub import Hub
 from wakugumi.roles.leader.questions import Questions
 from wakugumi.roles.leader.settings import LeaderSettings
 from wakugumi.roles.leader.submit import Submissions
-from wakugumi.wire.messages.job import JobResult, SubmitHead, read_result
-from wakugumi.wire.messages.references import BlobRef, FileHead
-from wakugumi.wire.node_request import marked
-from wakugumi.wire.request_digest import payload_digest
+from wakugumi.wire.messages.envelope import JOB, TAKES
+from wakugumi.wire.messages.job import JobResult, bytes_as_json, head_of, read_result, write_request
+from wakugumi.wire.messages.references import BlobRef
+from wakugumi.wire.node_request import marked_by_http
+from wakugumi.wire.request_digest import request_digest
 
 _JSON: Final = "application/json"
 _ALSO: Final = ("async",)
@@ -64,27 +69,33 @@ class GroupPages:
         questions: Questions,
         blobs: LeaderBlobs | None,
         settings: LeaderSettings,
+        guard: AccessGuard,
     ) -> None:
         self._hub = hub
+        self._guard = guard
         self._submissions = submissions
         self._blobs = blobs
+        self._spools = Spools(Path(tempfile.gettempdir())) if blobs is None else blobs.spools
         self._settings = settings
         self.callers = HttpCallers(hub, questions, settings.http_cap)
-        self.receiving = 0
-        """Inputs that are being received."""
+        self._inputs = ReceivedInputs(settings.http_received_max)
         self.busy = Counter(LEADER_HTTP_BUSY)
         self._is_first = True
 
     def routes(self) -> list[PageRoute]:
         handlers = {
-            "post_dispatch": self.dispatch,
+            "post_dispatch": takes_envelopes(self.dispatch),
             "get_status": self.status,
             "get_result": self.result,
             "delete_jobs": self.cancel,
         }
         return [
             *page_routes(LEADER, handlers),
-            *wayside_pages(LEADER, __version__, self._health, self._hub.capacity, self._families),
+            *access_pages(LEADER, self._guard),
+            *wayside_pages(
+                *(LEADER, __version__, self._health, self._hub.capacity, self._families, {TAKES: JOB}),
+                degree=lambda: self._guard.degree,
+            ),
         ]
 
     def _health(self) -> str:
@@ -101,42 +112,44 @@ class GroupPages:
             self.busy.family(),
         ]
 
-    async def close(self) -> None:
-        await self.callers.close()
+    @property
+    def receiving(self) -> int:
+        """Inputs that are being received."""
+        return self._inputs.count
+
+    def close(self) -> None:
+        self.callers.close()
 
     async def dispatch(self, request: HttpRequest) -> Reply:
         """Run a job; wait for it if it runs already; return its result if it is done."""
         name, job = job_of(request)
         form = JobForm.of(request, _ALSO)
-        if not form.program:
-            form = form._replace(program=self._settings.program)
         self._check_open(job)
+        bytes_max = INLINE_FILE_BYTES_MAX if self._blobs is None else BLOB_BYTES_MAX
         with self._received():
-            received = await self._receive(request)
-        blobs: tuple[BlobRef, ...] = ()
+            wanted, received = await receive_job(request, job, form, self._spools, bytes_max)
         try:
-            payload = request_of(form, job, received)
-            head = SubmitHead(
-                exec_name=form.program,
-                files=None if received.content is not None else (FileHead(sha256=received.sha256, size=received.size),),
-                **{name: form.fields[name] for name in SubmitHead.__struct_fields__ if name in form.fields},
-            )
+            if not wanted.exec_name:
+                wanted = with_program(wanted, self._settings.program)
+            wanted = structs.replace(wanted, archive_output=True)
+            payload, digest = write_request(wanted), request_digest(wanted)
             event, blobs = self._submissions.event_of(
-                ConnId(0), True, job, form.subject, head, payload, len(payload), payload_digest(payload)
+                ConnId(0), True, job, form.subject, head_of(wanted), payload, bytes_as_json(payload), digest
             )
-            event = structs.replace(event, requirements=marked(event.requirements, payload, by_http=True))
+            event = structs.replace(event, requirements=marked_by_http(event.requirements, wanted))
+            check_submit(request.identity, wanted.client_id, event.program, event.subject)
             if blobs and not self._hub.knows(job):
                 await self._bring(received, blobs)
         finally:
-            if received.path is not None:
-                received.path.unlink(missing_ok=True)
-        return await self._answer(request, name, form.client, job, lambda conn: structs.replace(event, conn=conn))
+            received.drop()
+        self._check_owner(request, name, job, wanted.client_id)
+        return await self._answer(request, name, ClientId(wanted.client_id), job, event)
 
     async def status(self, request: HttpRequest) -> Reply:
         """Where is a job, and why?"""
         name, job = job_of(request)
-        row = await self.callers.ask(AskJob(show_job_id(job)))
-        why = await self.callers.ask(AskExplain(show_job_id(job)))
+        row = await self.callers.ask(AskJob(show_job_id(job)), request.identity)
+        why = await self.callers.ask(AskExplain(show_job_id(job)), request.identity)
         assert isinstance(row, JobRow)
         assert isinstance(why, ExplainAnswer)
         told = {
@@ -155,23 +168,35 @@ class GroupPages:
         return Reply(200, msgspec.json.encode(told), _JSON)
 
     async def result(self, request: HttpRequest) -> Reply:
-        """The ZIP of a finished job of any client."""
+        """The ZIP of a finished job of any client that the sender may see."""
         name, job = job_of(request)
-        row = await self.callers.ask(AskJob(show_job_id(job)))
+        row = await self.callers.ask(AskJob(show_job_id(job)), request.identity)
         assert isinstance(row, JobRow)
         if _STATES[row.state] not in {"done", "failed"}:
             raise Refused("no-result", f"job {name} is {_STATES[row.state]}")
+        self._check_owner(request, name, job)
         # Not claimed as the client that submitted it: only that client confirms its result.
-        return await self._answer(request, name, ClientId(CLIENT), job, lambda conn: ev.Claimed(conn, (job,)))
+        return await self._answer(request, name, ClientId(CLIENT), job, ev.Claimed(ConnId(0), (job,)))
 
     async def cancel(self, request: HttpRequest) -> Reply:
         """Cancel a job. A finished one stays as it is."""
         name, job = job_of(request)
-        answer = await self.callers.ask(AskCancel([show_job_id(job)]))
+        answer = await self.callers.ask(AskCancel([show_job_id(job)]), request.identity)
         assert isinstance(answer, CancelAnswer)
         if answer.unknown:
             raise Refused("unknown-job", f"the leader does not know job {name}, or no longer")
         return Reply(202, msgspec.json.encode({"cancelled": bool(answer.cancelled)}), _JSON)
+
+    def _check_owner(self, request: HttpRequest, name: str, job: JobId, client: str | None = None) -> None:
+        """A job of another client is neither joined nor claimed. A gateway may see all jobs, but the `client` that it
+        speaks for may not. Raises Refused."""
+        who, owner = request.identity, self._hub.owner(job)
+        if owner is None:
+            return
+        sight = who.sight()
+        is_hidden = sight is not None and not sight.sees(owner)
+        if is_hidden or (client is not None and who.role is Role.GATEWAY and owner != client):
+            raise Refused("denied", f"job {name} belongs to another client", "choose another id")
 
     # Submission of a job.
 
@@ -190,39 +215,27 @@ class GroupPages:
 
     @contextmanager
     def _received(self) -> Iterator[None]:
-        if self.receiving >= self._settings.http_received_max:
-            self.busy.add("busy")
-            raise Refused("busy", f"{self.receiving} inputs are being received")
-        self.receiving += 1
+        try:
+            self._inputs.begin()
+        except Refused as error:
+            self.busy.add(error.code)
+            raise
         try:
             yield
         finally:
-            self.receiving -= 1
-
-    async def _receive(self, request: HttpRequest) -> Received:
-        blobs = self._blobs
-        if blobs is None:
-            return await receive_file(request, Path(), bytes_max=INLINE_FILE_BYTES_MAX)
-        folder = Path(tempfile.gettempdir()) if blobs.store is None else blobs.store.incoming
-        return await receive_file(request, folder, bytes_max=BLOB_BYTES_MAX)
+            self._inputs.end()
 
     async def _bring(self, received: Received, refs: Sequence[BlobRef]) -> None:
         """Put a large input into the leader's place, if it is not there. Raises Refused."""
         blobs = self._blobs
         assert blobs is not None
         assert received.path is not None
-        (ref,), path = refs, received.path
         looked: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
         blobs.expected.name(refs)  # Keeps the blob from being removed for BLOB_NAMED_S.
         blobs.missing(refs, lambda missing: None if looked.done() else looked.set_result(missing))
         if not await looked:
             return
-        put = blobs.place.put if blobs.store is None else blobs.store.adopt
-        try:
-            await asyncio.to_thread(put, ref, path)
-        except Lost as error:
-            raise Refused("worker-error", f"the input cannot be put into the leader's place: {error}") from None
-        blobs.expected.name(refs)  # Again, since the put may have been slow.
+        await blobs.put(refs[0], received.path)
 
     # Answer of a job.
 
@@ -232,15 +245,15 @@ class GroupPages:
         name: str,
         client: ClientId,
         job: JobId,
-        say: Callable[[ConnId], ev.Submitted | ev.Claimed],
+        event: ev.Submitted | ev.Claimed,
     ) -> Reply:
-        effect = await self.callers.wait_for(request, client, job, say)
+        given = await self.callers.wait_for(request, client, job, event)
         try:
-            reply = await self._reply(name, client, effect)
+            reply = await self._reply(name, client, given.effect)
         except Refused:  # An error is an answer too: the job is over.
-            self.callers.written(effect)
+            self.callers.written(given)
             raise
-        return reply._replace(on_sent=lambda: self.callers.written(effect))
+        return reply._replace(on_sent=lambda: self.callers.written(given))
 
     async def _reply(self, name: str, client: ClientId, effect: ev.SendResult) -> Reply:
         job, result = effect.job, effect.result
@@ -261,26 +274,16 @@ class GroupPages:
         blobs = self._blobs
         if blobs is None:
             raise Refused("no-blob", "this leader keeps no blobs any more")
-        if blobs.store is not None:
-            store = blobs.store
-            return await answer_of(name, record, {key: Path(store.path(ref.sha256)) for key, ref in refs.items()})
-        folder = tempfile.mkdtemp(prefix="wakugumi-")
-        parts = {key: Path(folder, key) for key in refs}
-        try:
-            await asyncio.to_thread(_fetch_all, blobs.place, refs, parts)
-        except BaseException:
-            rmtree(folder, ignore_errors=True)
-            raise
-        return await answer_of(name, record, parts, lambda: rmtree(folder, ignore_errors=True))
+        with ExitStack() as files:
+            try:
+                parts = {
+                    key: files.enter_context(await asyncio.to_thread(blobs.open, ref)) for key, ref in refs.items()
+                }
+            except Refused as no:
+                if no.code == "no-blob":
+                    raise Refused("expired", f"the files of job {name}'s result are gone") from None
+                raise
+            return await answer_of(name, record, parts, files.pop_all().close)
 
 
 _PARTS: Final = (ARCHIVE, STDOUT, STDERR)
-
-
-def _fetch_all(place: Place, refs: dict[str, BlobRef], parts: dict[str, Path]) -> None:
-    """Raises Refused."""
-    for key, ref in refs.items():
-        try:
-            place.fetch(ref, Incoming(ref, f"{parts[key]}.part", str(parts[key])))
-        except Lost as error:
-            raise Refused("worker-error", f"a result cannot be fetched: {error}") from None

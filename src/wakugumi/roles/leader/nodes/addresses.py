@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlsplit
 
-from wakugumi.core.subject import Pattern, SubjectError, worker_patterns
+from wakugumi.adapters.access.dialled import take_key
+from wakugumi.core.leader.nodes.machine import NodeAt
+from wakugumi.core.subject import SubjectError, worker_patterns
 from wakugumi.core.visible_text import is_plain_name
 from wakugumi.errors import ConfigError
 from wakugumi.limits.node import NODE_WEIGHT_MAX, NODES_MAX
 from wakugumi.limits.wire import WORKER_NAME_CHARS_MAX
+from wakugumi.wire.access_line import hide_secrets
 
 _HINT: Final = "write http://host:5080, then optionally ,weight=2 or ,subject=calcA or ,name=rack-1"
 
 
-class NodeAt(NamedTuple):
-    """A node, as given with `--node`."""
-
-    url: str
-    """Without a slash at the end."""
-    patterns: tuple[Pattern, ...]
-    name: str = ""
-    """Empty: the URL is the name."""
-    weight: int = 1
-
-
 def read_nodes(text: str, _where: str = "") -> tuple[NodeAt, ...]:
-    """`URL[,weight=N][,subject=PATTERN][,name=NAME]`, with blanks between the nodes. Raises ConfigError."""
+    """`URL[,weight=N][,subject=PATTERN][,name=NAME]`, with blanks between the nodes. A key in a URL belongs to its
+    address from now on. Raises ConfigError."""
     nodes = tuple(_node(word) for word in text.split())
     if len(nodes) > NODES_MAX:
         raise ConfigError(f"a leader has at most {NODES_MAX} nodes, not {len(nodes)}")
@@ -39,12 +32,12 @@ def read_nodes(text: str, _where: str = "") -> tuple[NodeAt, ...]:
 
 def _node(text: str) -> NodeAt:
     first, *words = text.split(",")
-    url = _url(first.strip())
+    url = _url(take_key(first.strip()))
     options: dict[str, str] = {}
     for word in words:
         key, equals, value = word.strip().partition("=")
         if not equals or key not in {"weight", "subject", "name"} or key in options:
-            raise ConfigError(f"--node {text[:200]}: unknown or repeated option {word[:80]!r}", _HINT)
+            raise ConfigError(f"--node {hide_secrets(text[:200])}: unknown or repeated option {word[:80]!r}", _HINT)
         options[key] = value.strip()
     name = options.get("name", "")
     if len(name) > WORKER_NAME_CHARS_MAX or not is_plain_name(name):
@@ -55,7 +48,7 @@ def _node(text: str) -> NodeAt:
     try:
         return NodeAt(url, worker_patterns(options.get("subject", ""), name), name, int(weight))
     except SubjectError as error:
-        raise ConfigError(f"--node {text[:200]}: {error}", _HINT) from None
+        raise ConfigError(f"--node {hide_secrets(text[:200])}: {error}", _HINT) from None
 
 
 def _url(text: str) -> str:

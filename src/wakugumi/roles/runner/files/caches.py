@@ -21,8 +21,9 @@ from wakugumi.adapters.blobs.worker_cache import CachedBlob, CacheFolder
 from wakugumi.adapters.blobs.worker_cache_index import CacheOnDisk, refs_of
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.core.names import check_cache_id
+from wakugumi.core.transfers.fetch_events import Need
 from wakugumi.errors import Refused
-from wakugumi.roles.runner.files.fetch import Fetcher, Need
+from wakugumi.roles.runner.files.fetch import Fetcher, need_of
 from wakugumi.wire.messages.cache import CacheEntry, CachePutRequest, CachePutResult, read_put
 from wakugumi.wire.messages.job import FAILED, OK
 from wakugumi.wire.messages.references import BlobRef
@@ -136,8 +137,8 @@ class WorkerCaches:
                 else:
                     outcome: asyncio.Future[BlobRef | Refused] = asyncio.get_running_loop().create_future()
                     then: Callable[[BlobRef | Refused], None] = partial(self._arrived, outcome, held)
-                    self._fetching.need(Need(ref), then)
-                    needs.append((Need(ref), then))
+                    self._fetching.need(need_of(ref), then)
+                    needs.append((need_of(ref), then))
                     outcomes.append(outcome)
             for outcome in outcomes:
                 if isinstance(error := await outcome, Refused):

@@ -22,9 +22,10 @@ from wakugumi.adapters.blobs.file_leases import Leases
 from wakugumi.adapters.blobs.store import is_sha256
 from wakugumi.adapters.blobs.worker_cache import CachedBlob, CacheFolder
 from wakugumi.core.ids import JobId
+from wakugumi.core.transfers.fetch_events import Need
 from wakugumi.errors import Refused
 from wakugumi.roles.runner.files.caches import WorkerCaches
-from wakugumi.roles.runner.files.fetch import Fetcher, Need
+from wakugumi.roles.runner.files.fetch import Fetcher, need_of
 from wakugumi.roles.runner.files.place_inputs import InputLinker, JobInputs
 from wakugumi.wire import frame as fr
 from wakugumi.wire.frame import Frame
@@ -87,10 +88,15 @@ class InputSupply:
         self._is_stock_due = False
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="waku-cache")
         self._lender = InputLinker(folder, jobs_folder, partial(Leases, loop), on_changed)
-        self._fetching = Fetcher(loop, folder, self._want, self._here)
+        self._fetching = Fetcher(folder, self._want, self._here)
         self._caches = WorkerCaches(folder, self._fetching, self._threads, self._here, self._changed)
         folder.on_gone = self._gone
         self._sweeper = loop.call_later(SWEEP_S, self._sweep)
+
+    @property
+    def failed(self) -> asyncio.Future[None]:
+        """Carries an internal error of the fetching machine."""
+        return self._fetching.failed
 
     # The connection.
 
@@ -127,7 +133,7 @@ class InputSupply:
     async def close(self) -> None:
         self._sweeper.cancel()
         await self._caches.close()
-        self._fetching.close()
+        await self._fetching.close()
         await asyncio.to_thread(self._threads.shutdown)
         self._lender.close()
         self.folder.close()
@@ -160,11 +166,9 @@ class InputSupply:
 
     def _look(self, order: InputOrder, file: InputFile) -> None:
         need = self._need(file)
-        if need.ref is not None:
-            held = self.folder.use(need.ref.sha256)
-            if held is not None:
-                order.contents[file.name] = (need.ref, held)
-                return
+        if need.sha256 and (held := self.folder.use(need.sha256)) is not None:
+            order.contents[file.name] = (BlobRef(need.sha256, need.size), held)
+            return
         if not self._has_blobs:
             code = "no-cache" if file.cache_id else "no-blob"
             raise Refused(code, f"{file.name!r} is not on this worker, and its leader has no blobs")
@@ -174,15 +178,15 @@ class InputSupply:
         if file.sha256 is not None:
             if not is_sha256(file.sha256) or file.size is None or file.size < 0:
                 raise Refused("bad-request", f"the file {file.name!r} has no SHA-256 and size")
-            return Need(BlobRef(file.sha256, file.size))
+            return Need(file.sha256, file.size)
         if not file.cache_id:
             raise Refused("bad-request", f"the file {file.name!r} has no content")
         cache = self.folder.caches.get(file.cache_id)
         if cache is not None and (not self._has_blobs or self._confirmed.get(file.cache_id) == cache.version):
             ref = cache.files.get(file.name)
             if ref is not None:
-                return Need(ref)
-        return Need(None, file.cache_id, file.name)
+                return need_of(ref)
+        return Need(cache_id=file.cache_id, name=file.name)
 
     def _arrived(self, order: InputOrder, name: str, outcome: BlobRef | Refused) -> None:
         if self._orders.get(order.job) is not order:

@@ -13,9 +13,10 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from wakugumi.adapters.beneath import LOOK_AT_FOLDER, open_beneath
 from wakugumi.adapters.blobs.file_leases import Lease, Leases, copy_file
 from wakugumi.adapters.blobs.worker_cache import CachedBlob, CacheFolder
-from wakugumi.adapters.files import NEW, READ, in_folder
+from wakugumi.adapters.files import NEW, READ, Closing, in_folder
 from wakugumi.core.ids import JobId
 from wakugumi.errors import Refused
 from wakugumi.limits.units import KIB
@@ -85,11 +86,8 @@ class JobInputs:
         """Copy the content unless it was linked, and check its lease."""
         path = in_folder(path, folder)
         if not loan.links:
-            file = os.open(loan.path, READ)
-            try:
+            with Closing(os.open(loan.path, READ)) as file:
                 copy_file(file, path, 0o666, folder)
-            finally:
-                os.close(file)
         if loan.lease is not None and not loan.lease.is_whole():
             os.unlink(path, dir_fd=folder)
             raise Refused("input-changed", f"another job has just modified the input {name!r}")
@@ -122,6 +120,7 @@ class InputLinker:
         """`leases` makes the leases, given the callback for a broken one. `on_changed` ends a job that may have read
         another job's changes."""
         self._folder = folder
+        self._jobs_folder = jobs_folder
         self._on_changed = on_changed
         self._leases = leases(self._broken)
         self._can_link = _can_link(folder.path, jobs_folder)
@@ -162,8 +161,7 @@ class InputLinker:
             sha256 = loan.ref.sha256
             for path in loan.placed:
                 with contextlib.suppress(OSError):
-                    if os.path.samestat(os.lstat(path), os.lstat(loan.path)):
-                        os.unlink(path)
+                    self._unlink(path, os.lstat(loan.path))
             if inputs in self._linked.get(sha256, ()):
                 del self._linked[sha256][inputs]
                 if not self._linked[sha256]:
@@ -181,6 +179,17 @@ class InputLinker:
 
     def close(self) -> None:
         self._leases.close()
+
+    def _unlink(self, path: str, content: os.stat_result) -> None:
+        """Remove a link to this content from a job's directory, whose program may have replaced its folders by links.
+        Raises OSError."""
+        way, _, name = os.path.relpath(path, self._jobs_folder).rpartition("/")
+        with (
+            Closing(os.open(self._jobs_folder, LOOK_AT_FOLDER & ~os.O_NOFOLLOW)) as jobs,
+            Closing(open_beneath(jobs, way, LOOK_AT_FOLDER)) as folder,
+        ):
+            if os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), content):
+                os.unlink(name, dir_fd=folder)
 
     def _loan(self, ref: BlobRef, held: CachedBlob, program: str, is_second: bool) -> LinkedInput:
         loan = LinkedInput(ref, self._folder.store.path(ref.sha256), held)

@@ -10,6 +10,7 @@ from typing import Final
 from wakugumi.adapters.blobs.open_place import open_place
 from wakugumi.adapters.blobs.place import OnBytes
 from wakugumi.adapters.blobs.store import BlobStore, Incoming
+from wakugumi.core.transfers.fetch_events import InVain
 from wakugumi.errors import ConfigError, Lost, Refused
 from wakugumi.wire.messages.references import BlobRef
 
@@ -17,17 +18,9 @@ _OURS: Final = frozenset({"disk", "worker-error"})
 """Codes of this worker's own disk errors: no other source would help."""
 
 
-class InVain(Exception):
-    """A source did not deliver the content."""
-
-    def __init__(self, why: str, text: str) -> None:
-        super().__init__(text)
-        self.why = why
-        self.text = text
-
-
-def transfer(store: BlobStore, ref: BlobRef, url: str, token: str, on_bytes: OnBytes) -> None:
-    """Fetch content from one place and verify it. Raises InVain, or Refused if this worker's disk failed.
+def transfer(store: BlobStore, ref: BlobRef, url: str, token: str, on_bytes: OnBytes, leader: str = "") -> None:
+    """Fetch content from one place and verify it; `leader` is the leader's own place. Raises InVain, or Refused if this
+    worker's disk failed.
 
     If earlier bytes came from another source, wrong content is not this source's fault: all of it is fetched again.
     """
@@ -35,7 +28,7 @@ def transfer(store: BlobStore, ref: BlobRef, url: str, token: str, on_bytes: OnB
         incoming = _begin(store, ref)
         mixed = incoming.at > 0
         try:
-            open_place(url, token).fetch(ref, incoming, on_bytes)
+            open_place(url, token, leader).fetch(ref, incoming, on_bytes)
         except Lost as error:
             raise InVain(error.why or "dead", str(error)) from None
         except ConfigError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from wakugumi.adapters.blobs.file_leases import copy_file
-from wakugumi.adapters.files import READ, in_folder
+from wakugumi.adapters.files import READ, Closing, in_folder
 from wakugumi.roles.runner.files.place_inputs import NotLinked
 
 Place: TypeAlias = Callable[[str, str, int | None], bool]
@@ -43,11 +43,8 @@ class UploadedInputs:
             except OSError:
                 if at_once:
                     raise NotLinked from None
-                file = os.open(source, READ)
-                try:
+                with Closing(os.open(source, READ)) as file:
                     copy_file(file, in_folder(path, folder), 0o666, folder)
-                finally:
-                    os.close(file)
             return True
 
         return place

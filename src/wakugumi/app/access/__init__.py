@@ -1,0 +1,1 @@
+"""Access: commands that make keys, and use them."""

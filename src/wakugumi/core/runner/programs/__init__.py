@@ -1,0 +1,1 @@
+"""Limits of a program on its machine, and its distance from the worker that runs it."""

@@ -1,0 +1,1 @@
+"""Access: the guard of a role's ports."""
