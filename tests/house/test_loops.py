@@ -86,7 +86,7 @@ def test_the_loops_that_must_live_are_started_so() -> None:
     started = {file: immortal_loops((SRC / file).read_text(encoding="utf-8")) for file in FILES}
     assert {file: len(loops) for file, loops in started.items() if loops} == {
         "app/drill/client.py": 1,
-        "app/work/map.py": 1,
+        "app/work/map/run.py": 1,
         "app/show/progress.py": 1,
         "roles/access/keys.py": 1,
         "roles/gateway/server.py": 1,

@@ -78,7 +78,11 @@ FAMILIES: Final = {
 
 _ROWS: Final = {
     "Get work done": (
-        ("map", "work.map:map_inputs", "Run one job per input. A repeated call runs only missing and failed ones."),
+        (
+            "map",
+            "work.map.command:map_inputs",
+            "Run one job per input. A repeated call runs only missing and failed ones.",
+        ),
         ("run", "work.run", "Run one job, with its output and its exit code."),
         ("submit", "work.submit", "Submit jobs without waiting: prints their ids once the leader has them."),
         ("broadcast", "work.broadcast", "Run the same job once on every matching worker."),

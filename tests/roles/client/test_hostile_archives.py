@@ -16,7 +16,7 @@ from wakugumi.adapters.blobs.place import FolderPlace
 from wakugumi.adapters.blobs.store import ref_of_bytes
 from wakugumi.adapters.http.page import Reply, Stream
 from wakugumi.adapters.jobdir.large_parts import ARCHIVE
-from wakugumi.app.work.map_output import RECORD, OutFolder, Record
+from wakugumi.app.work.map.output import RECORD, OutFolder, Record
 from wakugumi.errors import PeerError, Refused
 from wakugumi.limits.runner import ARCHIVE_ENTRIES_MAX, HOSTILE_NAMES_MAX, UNPACKED_UNSAID_BYTES
 from wakugumi.roles.client.result import Result

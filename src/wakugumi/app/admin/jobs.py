@@ -16,7 +16,7 @@ from wakugumi.app.show.downloads import ShownTransfer
 from wakugumi.app.show.output import ago, colour, duration, json_out, lines_out, one, say, show, table_out
 from wakugumi.app.show.results import show_results
 from wakugumi.app.stoppable import run
-from wakugumi.app.work.map_output import OutFolder, Record, say_left_out
+from wakugumi.app.work.map.output import OutFolder, Record, say_left_out
 from wakugumi.app.work.target import connected
 from wakugumi.core.leader import answer_records as an
 from wakugumi.core.leader import questions as qu

@@ -22,9 +22,9 @@ from cyclopts import Parameter
 from wakugumi.app.client_settings import ClientSettings
 from wakugumi.app.flags import Only, with_settings
 from wakugumi.app.show.output import colour, say, table_out
-from wakugumi.app.work.map import Map
-from wakugumi.app.work.map_inputs import Inputs
-from wakugumi.app.work.map_output import OutFolder
+from wakugumi.app.work.map.inputs import Inputs
+from wakugumi.app.work.map.output import OutFolder
+from wakugumi.app.work.map.run import Map
 from wakugumi.app.work.target import choose
 from wakugumi.errors import EXIT_JOB_FAILED, ConfigError
 from wakugumi.wire.untrusted_json import JsonReader

@@ -21,7 +21,7 @@ from tests.kit.scripted_leader import scripted
 
 from wakugumi.adapters.blobs.place import FolderPlace
 from wakugumi.app.show.downloads import ShownTransfer, in_thread
-from wakugumi.app.work.map_output import OutFolder, Record
+from wakugumi.app.work.map.output import OutFolder, Record
 from wakugumi.limits.units import MIB
 from wakugumi.roles.client.grid import Grid, connect
 from wakugumi.roles.leader.connection import PeerConnection

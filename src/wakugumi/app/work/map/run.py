@@ -1,7 +1,7 @@
 """`waku map`: how is one job run per input, so that nothing is done twice and nothing is lost?
 
     inputs ─► is its result there? ─► task ─► grid ─► result ─► out folder
-              (map_keys, map_output)  (one at a time, when there is room)
+              (keys, output)            (one at a time, when there is room)
 
 The first pass over the inputs marks those with a result; the second runs the rest. Memory grows by one byte per input.
 """
@@ -11,48 +11,34 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import closing, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Final, Unpack
-
-from cyclopts import Parameter
+from typing import Final, Unpack
 
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.loop.threads import beside
 from wakugumi.app import EXIT_INTERRUPTED
-from wakugumi.app.client_settings import CONNECTION, ClientSettings
-from wakugumi.app.flags import Only, with_settings
-from wakugumi.app.options import (
-    UNPACKING,
-    Program,
-    ProgramArgs,
-    Unpacking,
-)
 from wakugumi.app.show.downloads import ShownTransfer, in_thread
 from wakugumi.app.show.output import colour, one, say
 from wakugumi.app.show.progress import Bars, Lines, Tally, in_brief, progress
 from wakugumi.app.stoppable import Stopped, run
-from wakugumi.app.work.job_flags import JOB, JobFlags
-from wakugumi.app.work.map_inputs import Input, Inputs
-from wakugumi.app.work.map_keys import Keys, map_job_id, program_digest
-from wakugumi.app.work.map_output import OutFolder, Record, say_left_out
-from wakugumi.app.work.target import JobTarget, choose, open_grid
+from wakugumi.app.work.map.inputs import Input, Inputs
+from wakugumi.app.work.map.keys import Keys, map_job_id, program_digest
+from wakugumi.app.work.map.output import OutFolder, Record, say_left_out
+from wakugumi.app.work.map.read_input import InputReader, common_files
+from wakugumi.app.work.target import JobTarget, open_grid
 from wakugumi.core.leader.answer_records import ExplainAnswer
 from wakugumi.core.leader.questions import AskExplain
-from wakugumi.errors import EXIT_JOB_FAILED, ConfigError, Refused, bad_request, hint_for
-from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
-from wakugumi.limits.wire import PAYLOAD_BYTES_MAX
-from wakugumi.roles.client.files.inputs import Cached, Content, InputContents, must_wait_for_disk
+from wakugumi.errors import EXIT_JOB_FAILED, Refused, hint_for
+from wakugumi.roles.client.files.inputs import InputContents, must_wait_for_disk
 from wakugumi.roles.client.grid import Grid
 from wakugumi.roles.client.job_spec import MapOptions, SubmitOptions, Task
 from wakugumi.roles.client.result import Result
 from wakugumi.wire.messages.job import OK
 
-OUT: Final = "waku-out"
 _SHOWN_FAILURES: Final = 3
 _SHOWN_LINES: Final = 5
 _LOOK_EVERY_S: Final = 0.5
@@ -66,71 +52,12 @@ class MapTask(Task):
     __slots__ = ("good_for", "source")
     source: Input
     good_for: str
-    """The key by which its result is recognised (`map_keys`)."""
+    """The key by which its result is recognised (`keys`)."""
 
     def __init__(self, source: Input, good_for: str, **options: Unpack[SubmitOptions]) -> None:
         super().__init__(**options)
         object.__setattr__(self, "source", source)
         object.__setattr__(self, "good_for", good_for)
-
-
-Client = Annotated[
-    ClientSettings,
-    Only("slots leader access old_leader patience_s cap client_id log_level log_json", without_flag=CONNECTION),
-]
-
-
-@with_settings
-def map_inputs(
-    program: Program,
-    /,
-    *inputs: Annotated[str, Parameter(help="Files, or folders with files.")],
-    out: Annotated[str, Parameter(help="Folder for the results.")] = OUT,
-    job: JobFlags = JOB,
-    inputs_from: Annotated[
-        str | None,
-        Parameter(allow_leading_hyphen=True, help="A file with further inputs, one path per line; - is stdin."),
-    ] = None,
-    fresh: Annotated[bool, Parameter(negative="", show_default=False, help="Run all inputs again.")] = False,
-    client: Client,
-    unpacking: Unpacking = UNPACKING,
-    program_args: ProgramArgs,
-) -> int:
-    """waku map PROGRAM INPUT… [--file F]… [--cached ID/NAME]… [--out DIR] [OPTIONS] [-- ARG…]
-
-    INPUT is a file of any size, or a folder: its files in the order of their names, without hidden ones and without
-    subfolders. A job finds its input in its directory. {} in an ARG is replaced by the input's name; without any {} the
-    name is the last argument. --file and --cached add files to every job.
-
-    Each result is a folder DIR/<input's name>/ with the program's files, stdout.txt, stderr.txt and a record,
-    .waku.json. Inputs that share a name keep the part of their path that differs. A result's folder is complete, also
-    if the map was killed. Exit code 1 if a job failed.
-
-    Without a leader, PROGRAM is a path or a name on PATH, and the jobs run on this machine. With a leader, PROGRAM is
-    the name of a program that is installed on the workers. The leader does not repeat jobs whose results it still has:
-    use --fresh after the program was changed there.
-
-    Examples:
-      waku map ./price.py options/                      results in waku-out/
-      waku map gzip logs/*.txt --out packed -- -9 {}
-      waku map convert photos/ -- {} -resize 50% small.png
-      find . -name '*.csv' | waku map ./load.sh --inputs-from -
-      waku map calcA inputs/ --leader grid:5000 --cap 200
-      waku map calcA inputs/ --leader a:5000,b:5000,c:5000
-    """
-    options = job.options()
-    place = choose(program, client)
-    job_slots = options.get("slots") or 1
-    if not place.leader and job_slots > place.parallel:
-        raise ConfigError(
-            f"a job needs {job_slots} slots, and this map has {place.parallel}", "raise --slots, or lower --job-slots"
-        )
-    max_bytes = unpacking.bytes_max()
-    with (
-        closing(_all_inputs(inputs, inputs_from)) as found,
-        closing(OutFolder(out, max_bytes, dot_files=unpacking.dot_files)) as folder,
-    ):
-        return Map(place, found, folder, program_args, options, fresh=fresh).run()
 
 
 class Map:
@@ -154,7 +81,8 @@ class Map:
         self._fresh = fresh
         self._contents = InputContents()
         program = program_digest(place.path) if place.path else place.program.encode()
-        self._keys = Keys(program, [*args, *self._also()], options.get("env") or {})
+        also = common_files(options.get("files") or {}, self._contents)
+        self._read = InputReader(Keys(program, [*args, *also], options.get("env") or {}), self._contents).read
         self._salt = os.urandom(8).hex() if fresh else ""
         self._taken = 0
         self._last_at = monotonic()
@@ -230,27 +158,6 @@ class Map:
             self._waiting_for[job] = None
             yield MapTask(source=source, good_for=key, args=args, files={source.name: content}, job_id=job)
 
-    def _read(self, source: Input) -> tuple[str, Content]:
-        """The key and the content of an input. Waits for the disk. Raises Refused."""
-        content = _content(source.path)
-        if content is not None and len(content) <= INLINE_FILE_BYTES_MAX:
-            return self._keys.key(source.out, content), content
-        brought = self._contents.by_reference(source.name, Path(source.path))
-        if content is None:
-            return self._keys.key_by_sha256(source.out, brought.ref.sha256), brought
-        if sha256(content).hexdigest() != brought.ref.sha256:
-            raise bad_request(f"the input {source.path} was changed while it was read")
-        return self._keys.key(source.out, content), brought
-
-    def _also(self) -> Iterator[str]:
-        """Names and digests of the common files for the key. NUL bytes keep them apart from arguments."""
-        for name, content in sorted((self._options.get("files") or {}).items()):
-            if isinstance(content, Cached):
-                yield f"\0cached\0{name}\0{content.cache_id}"
-            else:
-                assert isinstance(content, Path)
-                yield f"\0file\0{name}\0{self._contents.ref_of(content)[0].sha256}"
-
     async def _ended(self, result: Result, tally: Tally, drawn: Bars | Lines) -> None:
         task = result.item
         assert isinstance(task, MapTask)
@@ -294,33 +201,6 @@ class Map:
                     drawn.say(f"waiting: {answer.reasons[0]}")
             elif not silent:
                 asked = False
-
-
-def _all_inputs(named: Sequence[str], listed: str | None) -> Inputs:
-    inputs = Inputs()
-    for path in named:
-        inputs.add(path)
-    if listed is not None:
-        inputs.add_list(listed)
-    if not len(inputs):
-        where = f" in {' '.join(named)}"[:200] if named else ""
-        raise ConfigError(f"there are no inputs{where}", "name files, or folders with files, after the program")
-    inputs.settle()
-    if inputs.left_out:
-        say(f"{one(inputs.left_out, 'folder')} inside the named ones left out: only their own files are inputs")
-    return inputs
-
-
-def _content(path: str) -> bytes | None:
-    """None if it is larger than a frame or cannot be read; the caller handles both."""
-    try:
-        if os.stat(path).st_size > PAYLOAD_BYTES_MAX:
-            return None
-        with open(path, "rb") as file:
-            data = file.read(PAYLOAD_BYTES_MAX + 1)
-    except OSError:
-        return None
-    return data if len(data) <= PAYLOAD_BYTES_MAX else None
 
 
 def _say_failure(drawn: Bars | Lines, name: str, record: Record, stderr: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from wakugumi.app.work.map_inputs import Inputs
+from wakugumi.app.work.map.inputs import Inputs
 from wakugumi.errors import ConfigError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import UUID
 
-from wakugumi.app.work.map_keys import Keys, job_id, map_job_id, program_digest
+from wakugumi.app.work.map.keys import Keys, job_id, map_job_id, program_digest
 
 
 def test_everything_that_matters_changes_the_key() -> None:

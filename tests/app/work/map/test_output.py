@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from wakugumi.app.work.map_output import RECORD, OutFolder, Record
+from wakugumi.app.work.map.output import RECORD, OutFolder, Record
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.roles.client.result import Result
 from wakugumi.wire.messages.job import JobResult

@@ -1,0 +1,1 @@
+"""`waku map`: one job per input or set of parameters."""
